@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* task.h - which tasks are watched, and under which pid. */
+#ifndef RP_TASK_H
+#define RP_TASK_H
+
+#include "maps.h"
+#include "ring.h"
+
+static __always_inline bool rp_maybe_watched(u32 tgid)
+{
+	return watch_bits[RP_WATCH_WORD(tgid)] & RP_WATCH_BIT(tgid);
+}
+
+/* The pid user space knows the process by; NULL = not watched. */
+static __always_inline u32 *rp_watched(u32 tgid)
+{
+	if (!rp_maybe_watched(tgid))
+		return NULL;
+	return bpf_map_lookup_elem(&watched, &tgid);
+}
+
+struct rp_who {
+	u32 tgid, tid, pid;
+	struct rp_thread *thread; /* NULL when the map is full */
+};
+
+/* One lookup for a thread seen before. */
+static __always_inline bool rp_who(struct rp_who *w)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct rp_thread fresh = {};
+	u32 *pid;
+
+	w->tgid = id >> 32;
+	w->tid = id;
+	if (!rp_maybe_watched(w->tgid))
+		return false;
+	w->thread = bpf_map_lookup_elem(&threads, &w->tid);
+	if (w->thread && w->thread->tgid == w->tgid) {
+		w->pid = w->thread->pid;
+		return true;
+	}
+	pid = bpf_map_lookup_elem(&watched, &w->tgid);
+	if (!pid)
+		return false;
+	w->pid = *pid;
+	fresh.tgid = w->tgid;
+	fresh.pid = w->pid;
+	if (bpf_map_update_elem(&threads, &w->tid, &fresh, BPF_ANY))
+		rp_map_full(RP_MAP_THREADS);
+	w->thread = bpf_map_lookup_elem(&threads, &w->tid);
+	return true;
+}
+
+#endif

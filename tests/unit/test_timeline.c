@@ -1,0 +1,1015 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Events made by hand -> records. The cases of the field, as pure functions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "sink/sink.h"
+#include "timeline/timeline.h"
+
+#define MS 1000000ULL
+#define MAX_REC 64
+
+struct world {
+	struct rp_timeline *t;
+	struct rp_record rec[MAX_REC];
+	char *json[MAX_REC];
+	struct rp_mark marks[MAX_REC][600];
+	size_t n;
+	int64_t gaps[4096];
+	bool gap_chunk[4096];
+	size_t n_gaps;
+	char notices[2048];
+	/* everything fed, scrubbed, to feed it again */
+	uint8_t *log;
+	size_t log_n, log_cap;
+	uint64_t off[64][2];
+};
+
+static void on_record(void *ctx, const struct rp_record *r)
+{
+	struct world *w = ctx;
+	size_t len;
+
+	assert_true(w->n < MAX_REC);
+	w->json[w->n] = rp_record_json(r, &len);
+	w->rec[w->n] = *r;
+	for (size_t i = 0; i < r->n_chunk_marks && i < 600; i++)
+		w->marks[w->n][i] = r->chunk_marks[i];
+	w->n++;
+}
+
+static void on_gap(void *ctx, const struct rp_gap_info *g)
+{
+	struct world *w = ctx;
+
+	for (uint32_t i = 0; i < g->n && w->n_gaps < 4096; i++) {
+		w->gap_chunk[w->n_gaps] = g->chunk;
+		w->gaps[w->n_gaps++] = g->gap_ns;
+	}
+}
+
+static void on_notice(void *ctx, const char *line)
+{
+	struct world *w = ctx;
+
+	strncat(w->notices, line, sizeof(w->notices) - strlen(w->notices) - 2);
+	strcat(w->notices, "\n");
+}
+
+static struct world *world_opts(const struct rp_timeline_opts *o)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	struct rp_observer obs = { .ctx = w, .record = on_record, .gap = on_gap, .notice = on_notice };
+
+	w->t = rp_timeline_new(o);
+	assert_non_null(w->t);
+	assert_int_equal(rp_timeline_observe(w->t, &obs), 0);
+	return w;
+}
+
+static struct world *world_new(void)
+{
+	struct rp_timeline_opts o;
+
+	rp_timeline_defaults(&o);
+	o.itl = true;
+	return world_opts(&o);
+}
+
+static void feed(struct world *w, void *ev)
+{
+	struct rp_event_hdr *h = ev;
+	uint8_t *copy;
+
+	if (w->log_n + h->size > w->log_cap) {
+		w->log_cap = (w->log_cap + h->size) * 2;
+		w->log = realloc(w->log, w->log_cap);
+	}
+	copy = w->log + w->log_n;
+	memcpy(copy, ev, h->size);
+	w->log_n += h->size;
+	if (h->type == RP_EV_DATA) {
+		memset(copy + sizeof(struct rp_ev_data), 'x', h->size - sizeof(struct rp_ev_data));
+		rp_timeline_event(w->t, h, copy + sizeof(struct rp_ev_data));
+	} else {
+		rp_timeline_event(w->t, h, NULL);
+	}
+}
+
+static void balance(struct world *w)
+{
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+	uint64_t ends = 0;
+
+	for (int i = 0; i < RP_END_COUNT; i++)
+		ends += s->ends[i];
+	assert_int_equal(s->started, ends + s->in_flight);
+}
+
+/* Finishes, and checks that the scrubbed events give the same records. */
+static void world_end(struct world *w)
+{
+	struct rp_timeline_opts o;
+	struct world *v;
+	size_t pos = 0;
+
+	balance(w);
+	rp_timeline_finish(w->t);
+	balance(w);
+	assert_int_equal(rp_timeline_stats(w->t)->in_flight, 0);
+	rp_timeline_defaults(&o);
+	o.itl = w->rec[0].itl_wanted;
+	v = world_opts(&o);
+	if (w->n && w->rec[0].itl_wanted) {
+		while (pos < w->log_n) {
+			struct rp_event_hdr *h = (void *)(w->log + pos);
+
+			rp_timeline_event(v->t, h, NULL);
+			pos += h->size;
+		}
+		rp_timeline_finish(v->t);
+		assert_int_equal(v->n, w->n);
+		for (size_t i = 0; i < w->n; i++)
+			assert_string_equal(v->json[i], w->json[i]);
+		assert_null(memmem(w->log, w->log_n, "SECRET", 6));
+	}
+	for (size_t i = 0; i < w->n; i++) {
+		assert_null(strstr(w->json[i], "SECRET"));
+		free(w->json[i]);
+		free(i < v->n ? v->json[i] : NULL);
+	}
+	rp_timeline_free(v->t);
+	rp_timeline_free(w->t);
+	free(v);
+	free(w->log);
+	free(w);
+}
+
+static struct rp_event_hdr hdr(uint8_t type, size_t size, uint64_t ts, uint32_t pid, uint32_t tid)
+{
+	return (struct rp_event_hdr){ .size = (uint32_t)size, .type = type, .ts = ts, .pid = pid, .tid = tid };
+}
+
+static void session(struct world *w, bool hooks)
+{
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0) };
+	struct rp_ev_listener l = { .h = hdr(RP_EV_LISTENER, sizeof(l), 1, 100, 0), .port = 8000,
+				    .family = AF_INET };
+	struct rp_ev_clock c = { .h = hdr(RP_EV_CLOCK, sizeof(c), 1, 0, 0),
+				 .offset = 1700000000000000000LL };
+
+	strcpy(e.engine, hooks ? "llamacpp" : "generic");
+	e.hook_reason = hooks ? RP_HOOKS_OK : RP_HOOKS_NONE_FOR_ENGINE;
+	if (hooks) {
+		e.hooks_attached = 0x1f;
+		e.roles[0] = RP_ROLE_QUEUED;
+		e.roles[1] = RP_ROLE_SCHEDULED;
+		e.roles[2] = RP_ROLE_TOKEN;
+		e.roles[3] = RP_ROLE_FINAL;
+		e.roles[4] = RP_ROLE_RELEASED;
+	}
+	feed(w, &c);
+	feed(w, &e);
+	feed(w, &l);
+}
+
+static void open_conn(struct world *w, uint64_t conn, uint64_t ts)
+{
+	struct rp_ev_conn_open e = { .h = hdr(RP_EV_CONN_OPEN, sizeof(e), ts, 0, 0), .conn = conn,
+				     .family = AF_INET, .lport = 8000, .rport = (uint16_t)(40000 + conn),
+				     .laddr = { 127, 0, 0, 1 }, .raddr = { 127, 0, 0, 1 },
+				     .rtt_status = RP_RTT_HANDSHAKE, .rtt_us = 31 };
+	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), ts, 100, 0), .conn = conn,
+				      .proto = RP_PROTO_HTTP1 };
+
+	feed(w, &e);
+	feed(w, &p);
+}
+
+static void data_n(struct world *w, uint64_t conn, enum rp_dir dir, uint64_t ts, const char *s, size_t n,
+		   uint32_t missing, bool lost)
+{
+	size_t size = (sizeof(struct rp_ev_data) + n + 7) & ~(size_t)7;
+	struct rp_ev_data *e = calloc(1, size);
+
+	e->h = hdr(RP_EV_DATA, size, ts, 100, 1000 + (uint32_t)conn);
+	e->h.dir = (uint8_t)dir;
+	e->conn = conn;
+	e->off = w->off[conn][dir];
+	e->ret_ts = ts + (dir == RP_TX ? 5000 : 0);
+	e->call_len = (uint32_t)n + missing;
+	e->len = (uint32_t)n;
+	e->missing = missing;
+	memcpy(e->payload, s, n);
+	w->off[conn][dir] += n + missing;
+	if (!lost)
+		feed(w, e);
+	free(e);
+}
+
+static void rx(struct world *w, uint64_t conn, uint64_t ts, const char *s)
+{
+	data_n(w, conn, RP_RX, ts, s, strlen(s), 0, false);
+}
+
+static void tx(struct world *w, uint64_t conn, uint64_t ts, const char *s)
+{
+	data_n(w, conn, RP_TX, ts, s, strlen(s), 0, false);
+}
+
+/* one chunk */
+static void txc(struct world *w, uint64_t conn, uint64_t ts, const char *s)
+{
+	char buf[8192];
+
+	snprintf(buf, sizeof(buf), "%zx\r\n%s\r\n", strlen(s), s);
+	tx(w, conn, ts, buf);
+}
+
+static void state(struct world *w, uint64_t conn, uint64_t ts, uint32_t what)
+{
+	struct rp_ev_conn_state e = { .h = hdr(RP_EV_CONN_STATE, sizeof(e), ts, 0, 0), .conn = conn, .what = what };
+
+	feed(w, &e);
+}
+
+static void close_conn(struct world *w, uint64_t conn, uint64_t ts)
+{
+	struct rp_ev_conn_close e = { .h = hdr(RP_EV_CONN_CLOSE, sizeof(e), ts, 0, 0), .conn = conn,
+				      .rx = w->off[conn][RP_RX], .tx = w->off[conn][RP_TX] };
+
+	feed(w, &e);
+}
+
+static void tick(struct world *w, uint64_t ts)
+{
+	struct rp_ev_tick e = { .h = hdr(RP_EV_TICK, sizeof(e), ts, 0, 0) };
+
+	feed(w, &e);
+}
+
+static uint32_t hook_seq[8];
+static void hook(struct world *w, int role_index, uint64_t ts, uint32_t tid, uint64_t a, uint64_t b)
+{
+	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), ts, 100, tid), .hook = (uint16_t)role_index,
+				.n = role_index == 1 ? 2 : 1, .ok = 3, .seq = hook_seq[role_index]++,
+				.val = { a, b } };
+
+	feed(w, &e);
+}
+
+#define POST_(path, body, len) \
+	"POST " path " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " len \
+	"\r\nX-Request-Id: r-1\r\nAuthorization: Bearer SECRET\r\n\r\n" body
+#define REQ POST_("/v1/chat/completions", "{\"model\":\"tiny\",\"stream\":true,\"messages\":[{\"content\":\"SECRET!!\"}]}", "66")
+/* The prompt must not survive. */
+#define REQ_PLAIN POST_("/v1/chat/completions", "{\"model\":\"tiny\",\"stream\":false,\"messages\":[{\"content\":\"SECRET!\"}]}", "66")
+#define HDR "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+#define HDR_CHUNKED "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define DELTA(d) "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":" d ",\"finish_reason\":null}]}\n\n"
+#define TOK DELTA("{\"content\":\"SECRET\"}")
+#define ROLE DELTA("{\"role\":\"assistant\",\"content\":\"\"}")
+#define FINISH "data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
+#define USAGE(n) "data: {\"id\":\"c1\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":" #n "}}\n\n"
+#define DONE "data: [DONE]\n\n"
+#define END "0\r\n\r\n"
+
+#define NSV(r, f) ((r)->v[RP_FIELD_##f].known ? (r)->v[RP_FIELD_##f].i : INT64_MIN)
+#define is_ms(r, f, ms) assert_int_equal(NSV(r, f), (int64_t)((ms) * 1000000LL))
+#define is_null(r, f, reason)                                        \
+	do {                                                         \
+		assert_false((r)->v[RP_FIELD_##f].known);            \
+		assert_string_equal(rp_reason_names[(r)->v[RP_FIELD_##f].why], reason); \
+	} while (0)
+
+/* C4: only text moves TTFT; usage, finish and [DONE] do not. Both framings. */
+static void c4(void **st)
+{
+	(void)st;
+	for (int chunked = 0; chunked < 2; chunked++) {
+		struct world *w = world_new();
+		void (*send)(struct world *, uint64_t, uint64_t, const char *) = chunked ? txc : tx;
+		struct rp_record *r = &w->rec[0];
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		tx(w, 1, 1002 * MS, chunked ? HDR_CHUNKED : HDR);
+		send(w, 1, 1010 * MS, ROLE);
+		send(w, 1, 1210 * MS, TOK);
+		send(w, 1, 1260 * MS, TOK);
+		send(w, 1, 1310 * MS, TOK);
+		send(w, 1, 1320 * MS, FINISH);
+		send(w, 1, 1500 * MS, USAGE(3));
+		send(w, 1, 1510 * MS, DONE);
+		if (chunked)
+			tx(w, 1, 1510 * MS, END);
+		state(w, 1, 1511 * MS, RP_LOCAL_FIN);
+		close_conn(w, 1, 1512 * MS);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(r->end, RP_END_COMPLETE);
+		is_ms(r, S_FIRST_BYTE, 2);
+		is_ms(r, S_FIRST_EVENT, 10);
+		is_ms(r, S_TTFT, 210);
+		is_ms(r, S_TTST, 50);
+		is_ms(r, S_LAST_TOKEN, 310);
+		is_ms(r, S_DURATION, 510);
+		assert_int_equal(NSV(r, TOK_COMPLETION), 3);
+		assert_int_equal(NSV(r, TOK_PROMPT), 5);
+		assert_int_equal(r->chunks, 3);
+		assert_string_equal(r->finish_reason, "length");
+		assert_string_equal(r->id, "c1");
+		assert_string_equal(r->x_request_id, "r-1");
+		assert_string_equal(r->model, "tiny");
+		assert_int_equal(r->stream, 1);
+		is_null(r, M_QUEUE, "no_engine_hooks");
+		assert_int_equal(r->bytes_rx, strlen(REQ));
+		assert_int_equal(NSV(r, NET_RTT), 31);
+		assert_int_equal(w->n_gaps, 4); /* two icl, two itl */
+		world_end(w);
+	}
+}
+
+/* C1: events of one call share an instant; zero gaps are legal. */
+static void c1(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1100 * MS, HDR TOK TOK TOK DONE);
+	state(w, 1, 1111 * MS, RP_LOCAL_FIN);
+	close_conn(w, 1, 1112 * MS);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].chunks, 3);
+	assert_int_equal(w->n_gaps, 4);
+	for (size_t i = 0; i < w->n_gaps; i++)
+		assert_int_equal(w->gaps[i], 0);
+	is_null(&w->rec[0], TOK_COMPLETION, "not_reported");
+	assert_non_null(strstr(w->json[0], "\"itl_ms\":[0,0]"));
+	world_end(w);
+}
+
+/* C2: reasoning is text; the first visible token is a figure of its own. */
+static void c2(void **st)
+{
+	static const char *const keys[] = { "reasoning", "reasoning_content" };
+
+	(void)st;
+	for (int k = 0; k < 2; k++) {
+		struct world *w = world_new();
+		char think[256];
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		snprintf(think, sizeof(think), DELTA("{\"%s\":\"SECRET\"}"), keys[k]);
+		tx(w, 1, 1001 * MS, HDR_CHUNKED);
+		txc(w, 1, 1020 * MS, ROLE);
+		txc(w, 1, 1100 * MS, think);
+		txc(w, 1, 1150 * MS, think);
+		txc(w, 1, 1200 * MS, think);
+		txc(w, 1, 1800 * MS, TOK);
+		txc(w, 1, 1850 * MS, TOK);
+		tx(w, 1, 1850 * MS, END);
+		is_ms(&w->rec[0], S_TTFT, 100);
+		is_ms(&w->rec[0], S_TTFO, 800);
+		assert_int_equal(w->rec[0].chunks, 5);
+		assert_non_null(strstr(w->json[0], "\"itl_ms\":[50,50,600,50]"));
+		world_end(w);
+	}
+}
+
+/* C6: field syntax of the standard. */
+static void c6(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	txc(w, 1, 1010 * MS, "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n");
+	txc(w, 1, 1020 * MS, "id: 7\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\n");
+	txc(w, 1, 1025 * MS, "retry: 3000\n\n");
+	txc(w, 1, 1030 * MS, "data: {\"choices\":[{\"index\":0,\"delta\":\ndata: {\"content\":\"c\"}}]}\n\n");
+	txc(w, 1, 1031 * MS, ": ping\n\n");
+	txc(w, 1, 1040 * MS, "data:[DONE]\n\n");
+	tx(w, 1, 1040 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].chunks, 3);
+	assert_int_equal(w->rec[0].keepalives, 1);
+	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+	assert_int_equal(rp_timeline_stats(w->t)->parse_errors, 0);
+	world_end(w);
+}
+
+/* C8: usage in every event tells its tokens. */
+static void c8(void **st)
+{
+	static const int total[] = { 1, 7, 8, 10 };
+	static const uint64_t at[] = { 1100, 1400, 1450, 1600 };
+
+	(void)st;
+	for (int with = 0; with < 2; with++) {
+		struct world *w = world_new();
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		tx(w, 1, 1001 * MS, HDR_CHUNKED);
+		for (int i = 0; i < 4; i++) {
+			char ev[512], usage[128] = "";
+
+			if (with)
+				snprintf(usage, sizeof(usage), ",\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d}", total[i]);
+			snprintf(ev, sizeof(ev), "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRET\"}}]%s}\n\n", usage);
+			txc(w, 1, at[i] * MS, ev);
+		}
+		tx(w, 1, 1700 * MS, END);
+		assert_int_equal(w->rec[0].chunks, 4);
+		assert_non_null(strstr(w->json[0], "\"icl_ms\":[300,50,150]"));
+		if (with) {
+			assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 10);
+			assert_non_null(strstr(w->json[0], "\"itl_ms\":[50,50,50,50,50,50,50,75,75]"));
+		} else {
+			is_null(&w->rec[0], TOK_COMPLETION, "not_reported");
+		}
+		world_end(w);
+	}
+}
+
+/* B7: a plain body has no first token. */
+static void b7(void **st)
+{
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ_PLAIN);
+	tx(w, 1, 1500 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 111\r\n\r\n"
+	   "{\"id\":\"c9\",\"choices\":[{\"message\":{\"content\":\"SECRET\"},\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":7}}");
+	assert_int_equal(w->n, 1);
+	is_ms(r, S_DURATION, 500);
+	is_null(r, S_TTFT, "not_streaming");
+	is_null(r, S_CHUNKS, "not_streaming");
+	assert_int_equal(w->n_gaps, 0);
+	world_end(w);
+}
+
+static void plain_usage(void **st)
+{
+	struct world *w = world_new();
+	const char *body = "{\"id\":\"c9\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"SECRET\"},\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":7,\"prompt_tokens\":3}}";
+	char resp[1024];
+
+	(void)st;
+	snprintf(resp, sizeof(resp), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body);
+	session(w, false);
+	/* cut at every byte into two writes, on one kept connection */
+	open_conn(w, 1, 1 * MS);
+	for (size_t cut = 1; cut < 40; cut++) {
+		char a[1024];
+
+		snprintf(a, sizeof(a), "%.*s", (int)(cut * 4), resp);
+		rx(w, 1, cut * 1000 * MS, REQ_PLAIN);
+		tx(w, 1, cut * 1000 * MS + 400 * MS, a);
+		tx(w, 1, cut * 1000 * MS + 500 * MS, resp + strlen(a));
+		assert_int_equal(w->n, cut);
+		assert_int_equal(NSV(&w->rec[cut - 1], TOK_COMPLETION), 7);
+		is_ms(&w->rec[cut - 1], S_DURATION, 500);
+		assert_int_equal(w->rec[cut - 1].conn_reused, cut > 1);
+	}
+	world_end(w);
+}
+
+/* Every split of a response into two writes: the same tokens. */
+static void splits(void **st)
+{
+	static const char resp[] = HDR_CHUNKED "5d\r\n" TOK "\r\n" "5d\r\n" TOK "\r\n" "e\r\n" DONE "\r\n" END;
+	char fixed[1024];
+	size_t n;
+
+	(void)st;
+	/* the chunk size depends on the macro: compute it */
+	n = (size_t)snprintf(fixed, sizeof(fixed), HDR_CHUNKED "%zx\r\n" TOK "\r\n%zx\r\n" TOK "\r\ne\r\n" DONE "\r\n" END,
+			     strlen(TOK), strlen(TOK));
+	(void)resp;
+	for (size_t cut = 1; cut < n; cut++) {
+		struct world *w = world_new();
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		data_n(w, 1, RP_TX, 1100 * MS, fixed, cut, 0, false);
+		data_n(w, 1, RP_TX, 1200 * MS, fixed + cut, n - cut, 0, false);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(w->rec[0].chunks, 2);
+		assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+		is_ms(&w->rec[0], S_DURATION, 200);
+		world_end(w);
+	}
+}
+
+/* The engine's side, joined by the thread; the figures of vLLM's own maths. */
+static void engine_join(void **st)
+{
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	hook(w, 0, 1001 * MS, 1001, 7, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->waiting, 1);
+	tx(w, 1, 1002 * MS, HDR_CHUNKED);
+	hook(w, 1, 1101 * MS, 50, 0xabc, 7);
+	assert_int_equal(rp_timeline_stats(w->t)->waiting, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->running, 1);
+	hook(w, 2, 1121 * MS, 50, 0xabc, 0);
+	txc(w, 1, 1122 * MS, TOK);
+	hook(w, 2, 1131 * MS, 50, 0xabc, 0);
+	txc(w, 1, 1132 * MS, TOK);
+	hook(w, 2, 1151 * MS, 50, 0xabc, 0); /* end of sequence: no text */
+	hook(w, 3, 1152 * MS, 50, 0xabc, 0);
+	hook(w, 4, 1152 * MS, 50, 0xabc, 0);
+	hook(w, 4, 1153 * MS, 50, 0xabc, 0); /* idle release: a no-op */
+	txc(w, 1, 1153 * MS, FINISH DONE);
+	tx(w, 1, 1154 * MS, END);
+	assert_int_equal(w->n, 1);
+	is_ms(r, M_QUEUE, 100);
+	is_ms(r, M_TTFT, 20);
+	is_ms(r, M_GENERATION, 30);
+	assert_int_equal(NSV(r, TOK_COMPLETION), 3);
+	assert_true(fabs(r->v[RP_FIELD_M_MEAN_ITL].d - 15.0) < 1e-9);
+	is_ms(r, P_FRONTEND, 1);
+	is_ms(r, P_QUEUE, 100);
+	is_ms(r, P_PREFILL, 20);
+	is_ms(r, P_DECODE, 30);
+	is_ms(r, P_FLUSH, 3);
+	is_ms(r, S_DURATION, 154);
+	assert_non_null(strstr(w->json[0], "\"itl_ms\":[10,20]"));
+	assert_non_null(strstr(w->json[0], "\"itl_source\":\"engine\""));
+	assert_non_null(strstr(w->json[0], "\"request_ids\":[\"7\"]"));
+	assert_int_equal(rp_timeline_stats(w->t)->running, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 3);
+	world_end(w);
+}
+
+/* D3, B1: instants out of order make no sample and are counted; never negative. */
+static void out_of_order(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	hook(w, 0, 1100 * MS, 1001, 7, 0);
+	hook(w, 1, 1090 * MS, 50, 0xabc, 7);
+	hook(w, 2, 1121 * MS, 50, 0xabc, 0);
+	tx(w, 1, 1122 * MS, HDR TOK DONE);
+	state(w, 1, 1130 * MS, RP_LOCAL_FIN);
+	close_conn(w, 1, 1131 * MS);
+	is_null(&w->rec[0], M_QUEUE, "invalid_order");
+	world_end(w);
+}
+
+/* Who closed first decides. */
+static void ends(void **st)
+{
+	static const struct {
+		uint32_t what[3];
+		bool tokens, chunked, owner_dead, done;
+		enum rp_end end;
+	} c[] = {
+		{ { RP_PEER_RST }, true, true, false, false, RP_END_CLIENT_DISCONNECT },
+		{ { RP_PEER_FIN, RP_LOCAL_FIN }, true, true, false, false, RP_END_CLIENT_DISCONNECT },
+		{ { RP_LOCAL_FIN, RP_PEER_FIN }, true, true, false, false, RP_END_SERVER_CLOSE },
+		{ { RP_LOCAL_RST }, true, true, false, false, RP_END_SERVER_CLOSE },
+		{ { RP_LOCAL_FIN }, false, true, false, false, RP_END_SERVER_CLOSE },
+		{ { RP_PEER_LOST }, true, true, false, false, RP_END_CLIENT_DISCONNECT },
+		/* closing is the framing: its end marks decide */
+		{ { RP_LOCAL_FIN }, true, false, false, true, RP_END_COMPLETE },
+		{ { RP_PEER_FIN, RP_LOCAL_FIN }, true, false, false, true, RP_END_COMPLETE },
+		{ { RP_PEER_FIN, RP_LOCAL_FIN }, true, false, false, false, RP_END_CLIENT_DISCONNECT },
+		{ { RP_LOCAL_FIN }, true, false, true, false, RP_END_SERVER_CLOSE },
+	};
+
+	(void)st;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		struct world *w = world_new();
+		struct rp_ev_proc p = { .h = hdr(RP_EV_PROC, sizeof(p), 1105 * MS, 100, 0), .what = RP_PROC_EXIT };
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		if (c[i].tokens) {
+			tx(w, 1, 1050 * MS, c[i].chunked ? HDR_CHUNKED : HDR);
+			if (c[i].chunked)
+				txc(w, 1, 1100 * MS, TOK);
+			else
+				tx(w, 1, 1100 * MS, c[i].done ? TOK DONE : TOK);
+		}
+		if (c[i].owner_dead)
+			feed(w, &p);
+		for (int k = 0; k < 3 && c[i].what[k]; k++)
+			state(w, 1, (1110 + (uint64_t)k) * MS, c[i].what[k]);
+		close_conn(w, 1, 1120 * MS);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(w->rec[0].end, c[i].end);
+		assert_int_equal(w->rec[0].status, c[i].tokens ? 200 : 0);
+		if (c[i].tokens)
+			is_ms(&w->rec[0], S_TTFT, 100);
+		else
+			is_null(&w->rec[0], S_TTFT, "not_reached");
+		if (c[i].end != RP_END_COMPLETE)
+			is_null(&w->rec[0], S_DURATION, "not_reached");
+		world_end(w);
+	}
+}
+
+/* A write's exit may be seen after the peer has answered it with a close. */
+static void late_write(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	txc(w, 1, 1010 * MS, TOK DONE);
+	state(w, 1, 1021 * MS, RP_PEER_FIN);
+	state(w, 1, 1022 * MS, RP_PEER_RST);
+	tick(w, 1100 * MS);
+	tx(w, 1, 1020 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+	is_ms(&w->rec[0], S_DURATION, 20);
+	world_end(w);
+}
+
+/* B2: abandoned requests wait for the engine to let go, with what it made. */
+static void abandoned(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	hook(w, 0, 1001 * MS, 1001, 7, 0);
+	hook(w, 1, 1002 * MS, 50, 0xabc, 7);
+	tx(w, 1, 1003 * MS, HDR_CHUNKED);
+	hook(w, 2, 1010 * MS, 50, 0xabc, 0);
+	txc(w, 1, 1011 * MS, TOK);
+	state(w, 1, 1012 * MS, RP_PEER_FIN);
+	state(w, 1, 1013 * MS, RP_LOCAL_FIN);
+	close_conn(w, 1, 1014 * MS);
+	assert_int_equal(w->n, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->in_flight, 1);
+	hook(w, 2, 1020 * MS, 50, 0xabc, 0);
+	hook(w, 4, 1021 * MS, 50, 0xabc, 0);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_CLIENT_DISCONNECT);
+	assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 2);
+	assert_int_equal(rp_timeline_stats(w->t)->running, 0);
+	world_end(w);
+}
+
+/* A11: a hole is known to the byte, flagged, and never a long gap. */
+static void loss(void **st)
+{
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+	char chunk[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	txc(w, 1, 1010 * MS, TOK);
+	txc(w, 1, 1020 * MS, TOK);
+	snprintf(chunk, sizeof(chunk), "%zx\r\n%s\r\n", strlen(TOK), TOK);
+	for (int i = 0; i < 5; i++)
+		data_n(w, 1, RP_TX, 1030 * MS, chunk, strlen(chunk), 0, true);
+	txc(w, 1, 5000 * MS, TOK);
+	txc(w, 1, 5010 * MS, TOK DONE);
+	tx(w, 1, 5010 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_true(r->flags & RP_FLAG_LOST_EVENTS);
+	assert_int_equal(r->end, RP_END_COMPLETE);
+	is_ms(r, S_TTFT, 10);
+	assert_int_equal(rp_timeline_stats(w->t)->bytes_lost, 5 * strlen(chunk));
+	for (size_t i = 0; i < w->n_gaps; i++)
+		assert_int_equal(w->gaps[i], 10 * MS);
+	world_end(w);
+}
+
+/* The first token was in the hole: TTFT is null, not the next one's. */
+static void loss_of_first(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	data_n(w, 1, RP_TX, 1030 * MS, "5\r\nabcde\r\n", 10, 0, true);
+	txc(w, 1, 1050 * MS, TOK DONE);
+	tx(w, 1, 1050 * MS, END);
+	assert_int_equal(w->n, 1);
+	is_null(&w->rec[0], S_TTFT, "lost_events");
+	world_end(w);
+}
+
+/* The tail and the close were lost: the census after the loss finds out. */
+static void census(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_loss l = { .h = hdr(RP_EV_LOSS, sizeof(l), 3000 * MS, 0, 0), .lost = { 5 }, .seen = { 9 } };
+	struct rp_ev_conn_close alive = { .h = hdr(RP_EV_ALIVE, sizeof(alive), 3000 * MS, 0, 0), .conn = 2 };
+	struct rp_event_hdr end = hdr(RP_EV_ALIVE_END, sizeof(end), 3000 * MS, 0, 0);
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	open_conn(w, 2, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	rx(w, 2, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	tx(w, 2, 1001 * MS, HDR_CHUNKED);
+	alive.rx = w->off[2][RP_RX];
+	alive.tx = w->off[2][RP_TX] + 500;
+	feed(w, &l);
+	feed(w, &alive);
+	feed(w, &end);
+	assert_int_equal(w->n, 1); /* 1 is gone */
+	assert_true(w->rec[0].flags & RP_FLAG_LOST_EVENTS);
+	tick(w, 3100 * MS);
+	assert_int_equal(w->n, 1);
+	tick(w, 3300 * MS);
+	tick(w, 9000 * MS);
+	assert_int_equal(w->n, 2); /* 2's tail is a hole, and it stays quiet */
+	assert_true(w->rec[1].flags & RP_FLAG_LOST_EVENTS);
+	assert_int_equal(w->rec[1].end, RP_END_UNKNOWN);
+	assert_int_equal(rp_timeline_stats(w->t)->in_flight, 0);
+	world_end(w);
+}
+
+/* Payload beyond the limit: the stream stays in step. */
+static void truncated(void **st)
+{
+	struct world *w = world_new();
+	char head[256];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	/* one event of 5000 bytes, of which 80 were copied */
+	snprintf(head, sizeof(head), "%x\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRETSECRET", 5000);
+	data_n(w, 1, RP_TX, 1010 * MS, head, strlen(head), (uint32_t)(5000 + 6 + 2 - strlen(head)), false);
+	txc(w, 1, 1020 * MS, TOK DONE);
+	tx(w, 1, 1030 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_true(w->rec[0].flags & RP_FLAG_TRUNCATED);
+	assert_int_equal(w->rec[0].chunks, 2);
+	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+	is_ms(&w->rec[0], S_TTFT, 10);
+	world_end(w);
+}
+
+/* A6 b: under way at the attach. The next request is a normal one. */
+static void pre_attach(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1000 * MS, 100, 0), .conn = 1,
+				     .family = AF_INET, .lport = 8000, .rport = 4000 };
+	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), 1000 * MS, 100, 0), .conn = 1,
+				      .proto = RP_PROTO_MIDSTREAM };
+
+	(void)st;
+	o.h.flags = RP_F_PRE_ATTACH;
+	session(w, false);
+	feed(w, &o);
+	feed(w, &p);
+	txc(w, 1, 1000 * MS, TOK);
+	txc(w, 1, 1050 * MS, TOK DONE);
+	tx(w, 1, 1060 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_UNKNOWN);
+	assert_true(w->rec[0].flags & RP_FLAG_PARTIAL);
+	is_null(&w->rec[0], S_TTFT, "not_seen");
+	is_null(&w->rec[0], M_QUEUE, "not_seen");
+	p.proto = RP_PROTO_HTTP1;
+	feed(w, &p);
+	rx(w, 1, 2000 * MS, REQ);
+	tx(w, 1, 2001 * MS, HDR_CHUNKED);
+	txc(w, 1, 2010 * MS, TOK DONE);
+	tx(w, 1, 2010 * MS, END);
+	assert_int_equal(w->n, 2);
+	assert_int_equal(w->rec[1].end, RP_END_COMPLETE);
+	is_ms(&w->rec[1], S_TTFT, 10);
+	is_null(&w->rec[1], NET_RTT, "pre_attach");
+	world_end(w);
+}
+
+static void framing(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	/* other paths, HEAD, 204 and 1xx on the way: counted, not recorded */
+	rx(w, 1, 1000 * MS, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+	tx(w, 1, 1001 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+	rx(w, 1, 1010 * MS, "HEAD /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
+	tx(w, 1, 1011 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n");
+	rx(w, 1, 1020 * MS, "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n");
+	tx(w, 1, 1021 * MS, "HTTP/1.1 204 No Content\r\n\r\n");
+	/* two at once, and a 100 before the first answer */
+	rx(w, 1, 1100 * MS, REQ_PLAIN REQ);
+	tx(w, 1, 1101 * MS, "HTTP/1.1 100 Continue\r\n\r\n");
+	tx(w, 1, 1200 * MS, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	tx(w, 1, 1300 * MS, HDR_CHUNKED);
+	txc(w, 1, 1310 * MS, TOK DONE);
+	tx(w, 1, 1320 * MS, END);
+	assert_int_equal(rp_timeline_stats(w->t)->other_paths, 3);
+	assert_int_equal(w->n, 2);
+	is_ms(&w->rec[0], S_FIRST_BYTE, 100);
+	is_ms(&w->rec[1], S_TTFT, 210);
+	assert_true(w->rec[1].flags & RP_FLAG_PIPELINED);
+	assert_false(w->rec[0].flags & RP_FLAG_PIPELINED);
+	world_end(w);
+}
+
+static void errors(void **st)
+{
+	struct world *w = world_new();
+	const char *body = "{\"error\":{\"code\":400,\"message\":\"SECRET\",\"type\":\"invalid_request_error\"}}";
+	char resp[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	snprintf(resp, sizeof(resp), "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		 strlen(body), body);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, resp);
+	rx(w, 1, 2000 * MS, REQ);
+	tx(w, 1, 2010 * MS, HDR_CHUNKED);
+	txc(w, 1, 2020 * MS, TOK);
+	txc(w, 1, 2030 * MS, "data: {\"error\":{\"message\":\"SECRET\",\"type\":\"EngineDead\",\"code\":500}}\n\n" DONE);
+	tx(w, 1, 2030 * MS, END);
+	assert_int_equal(w->n, 2);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(w->rec[i].end, RP_END_ERROR);
+		assert_true(w->rec[i].has_error);
+	}
+	assert_string_equal(w->rec[0].error_where, "status");
+	assert_string_equal(w->rec[0].error_type, "invalid_request_error");
+	assert_int_equal(w->rec[0].status, 400);
+	assert_string_equal(w->rec[1].error_where, "stream");
+	assert_int_equal(w->rec[1].status, 200);
+	world_end(w);
+}
+
+static void embeddings(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, POST_("/v1/embeddings", "{\"model\":\"tiny\",\"input\":[\"SECRET\",\"b\"]}", "39"));
+	tx(w, 1, 1100 * MS, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].operation, RP_OP_EMBEDDINGS);
+	is_ms(&w->rec[0], S_DURATION, 100);
+	is_null(&w->rec[0], S_TTFT, "not_generative");
+	world_end(w);
+}
+
+static void limits(void **st)
+{
+	struct rp_timeline_opts o;
+	struct world *w;
+
+	(void)st;
+	rp_timeline_defaults(&o);
+	o.max_requests = 2;
+	o.max_conns = 3;
+	w = world_opts(&o);
+	session(w, false);
+	for (uint64_t c = 1; c <= 5; c++) {
+		open_conn(w, c, c * MS);
+		rx(w, c, 1000 * MS, REQ);
+	}
+	assert_int_equal(rp_timeline_stats(w->t)->in_flight, 2);
+	assert_true(rp_timeline_stats(w->t)->limit_conns > 0);
+	assert_true(rp_timeline_stats(w->t)->limit_requests > 0);
+	for (uint64_t c = 1; c <= 5; c++)
+		tx(w, c, 1100 * MS, HDR TOK DONE);
+	for (uint64_t c = 1; c <= 5; c++) {
+		state(w, c, 1200 * MS, RP_LOCAL_FIN);
+		close_conn(w, c, 1201 * MS);
+	}
+	assert_int_equal(w->n, 2);
+	world_end(w);
+
+	/* the memory ceiling holds, whatever comes */
+	rp_timeline_defaults(&o);
+	o.memory_max = 100000;
+	w = world_opts(&o);
+	session(w, false);
+	for (uint64_t c = 1; c < 60; c++) {
+		open_conn(w, c, c * MS);
+		rx(w, c, 1000 * MS, REQ);
+		assert_true(rp_timeline_stats(w->t)->memory <= 100000);
+	}
+	assert_true(rp_timeline_stats(w->t)->limit_memory > 0);
+	for (uint64_t c = 1; c < 60; c++)
+		close_conn(w, c, 2000 * MS);
+	assert_int_equal(rp_timeline_stats(w->t)->memory, 0);
+	world_end(w);
+}
+
+/* A3: counted, named once, never parsed. */
+static void tls(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	for (uint64_t c = 1; c <= 2; c++) {
+		struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), c * MS, 100, 0),
+					      .conn = c, .proto = RP_PROTO_TLS };
+
+		open_conn(w, c, c * MS);
+		feed(w, &p);
+		rx(w, c, 10 * MS, "\x16\x03\x01");
+	}
+	tick(w, 5000 * MS);
+	assert_int_equal(rp_timeline_stats(w->t)->unobserved_tls, 2);
+	assert_non_null(strstr(w->notices, "40001, 40002"));
+	assert_int_equal(w->n, 0);
+	world_end(w);
+}
+
+/* Hostile events: sizes that lie, unknown types, unknown connections. */
+static void hostile(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_data d = { .h = hdr(RP_EV_DATA, sizeof(d), MS, 1, 1), .conn = 9, .len = 5000 };
+	struct rp_event_hdr small = hdr(RP_EV_HOOK, sizeof(small), MS, 1, 1);
+	struct rp_event_hdr strange = hdr(200, sizeof(strange), MS, 1, 1);
+
+	(void)st;
+	assert_int_equal(rp_timeline_event(w->t, &d.h, NULL), -EBADMSG);
+	assert_int_equal(rp_timeline_event(w->t, &small, NULL), -EBADMSG);
+	assert_int_equal(rp_timeline_event(w->t, &strange, NULL), 0);
+	small.size = 3;
+	assert_int_equal(rp_timeline_event(w->t, &small, NULL), -EBADMSG);
+	world_end(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(c4), cmocka_unit_test(c1), cmocka_unit_test(c2), cmocka_unit_test(c6),
+		cmocka_unit_test(c8), cmocka_unit_test(b7), cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits), cmocka_unit_test(engine_join), cmocka_unit_test(out_of_order),
+		cmocka_unit_test(ends), cmocka_unit_test(late_write), cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss), cmocka_unit_test(loss_of_first), cmocka_unit_test(census),
+		cmocka_unit_test(truncated), cmocka_unit_test(pre_attach), cmocka_unit_test(framing),
+		cmocka_unit_test(errors), cmocka_unit_test(embeddings), cmocka_unit_test(limits),
+		cmocka_unit_test(tls), cmocka_unit_test(hostile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

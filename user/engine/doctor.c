@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* doctor.c - see doctor.h. Lines stay under 80 columns; nothing in the output that
+ * comes from a process is printed raw. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "engine/doctor.h"
+#include "engine/engine.h"
+#include "engine/proc.h"
+#include "source/live.h"
+
+#define COLUMNS 79
+#define KEY 13	      /* width of the first column */
+#define SHOW_PROCS 16 /* processes of one tree described in full */
+#define SHOW_LISTENERS 32
+#define FDS_MAX (1 << 20)
+
+enum { EXIT_DENIED = 3, EXIT_NO_PROCESS = 4 };
+
+static bool continuation(char c)
+{
+	return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* One word, its tail when it is too long: the end of a path is what tells. */
+static void put_word(FILE *out, const char *word, size_t len, size_t room)
+{
+	size_t i = 0;
+
+	if (len > room && room > 3) {
+		i = len - (room - 3);
+		while (i < len && continuation(word[i]))
+			i++;
+		fputs("...", out);
+	}
+	for (; i < len; i++)
+		fputc((unsigned char)word[i] < ' ' || word[i] == 0x7f ? '?' : word[i], out);
+}
+
+/* "  key          text", text wrapped under itself. */
+static void say(FILE *out, int indent, const char *key, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+static void say(FILE *out, int indent, const char *key, const char *fmt, ...)
+{
+	size_t left = indent + KEY, room = COLUMNS - left, col, n;
+	bool first = true;
+	char *text, *p;
+	va_list ap;
+	int len;
+
+	va_start(ap, fmt);
+	len = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (len < 0)
+		return;
+	fprintf(out, "%*s%-*.*s", indent, "", KEY, KEY - 1, key);
+	col = 0;
+	for (p = text; *p; p += n) {
+		while (*p == ' ')
+			p++;
+		n = strcspn(p, " ");
+		if (!n)
+			break;
+		if (!first && col + 1 + (n < room ? n : room) > room) {
+			fprintf(out, "\n%*s", (int)left, "");
+			col = 0;
+		} else if (!first) {
+			fputc(' ', out);
+			col++;
+		}
+		put_word(out, p, n, room);
+		col += n < room ? n : room;
+		first = false;
+	}
+	fputc('\n', out);
+	free(text);
+}
+
+/* ---- kernel ---- */
+
+static const char *const state_names[] = {
+	[RP_FEAT_YES] = "yes",
+	[RP_FEAT_NO] = "NO",
+	[RP_FEAT_DENIED] = "DENIED",
+	[RP_FEAT_UNKNOWN] = "unknown",
+};
+
+/* false: something required is missing. */
+static bool kernel(FILE *out)
+{
+	struct rp_feature f[RP_FEAT_COUNT] = { 0 };
+	const struct rp_feature *x;
+	struct utsname u;
+	bool ok = true, bad;
+	char key[48];
+	size_t i;
+
+	rp_feature_probe(f);
+	if (uname(&u))
+		memset(&u, 0, sizeof(u));
+	say(out, 0, "kernel", "%s %s, %s", u.release, u.machine, geteuid() ? "not root" : "root");
+	for (i = 0; i < RP_FEAT_COUNT; i++) {
+		x = &f[i];
+		if (!x->name)
+			continue;
+		bad = x->state == RP_FEAT_NO || x->state == RP_FEAT_DENIED;
+		if (bad && x->required)
+			ok = false;
+		snprintf(key, sizeof(key), "%s", state_names[x->state]);
+		if (!bad) {
+			say(out, 2, key, "%s%s%s%s", x->name, x->used ? ", used" : "",
+			    x->note[0] ? ": " : "", x->note);
+			continue;
+		}
+		say(out, 2, key, "%s%s; without it: %s%s%s%s%s%s%s", x->name,
+		    x->required ? " (required)" : "", x->lost ? x->lost : "?",
+		    x->since ? "; since Linux " : "", x->since ? x->since : "", x->err ? "; " : "",
+		    x->err ? strerror(-x->err) : "", x->note[0] ? "; " : "", x->note);
+	}
+	return ok;
+}
+
+/* ---- one process tree ---- */
+
+static size_t count_uring(uint32_t pid)
+{
+	char path[32], link[64];
+	size_t n = 0, seen = 0;
+	struct dirent *de;
+	ssize_t len;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd", pid);
+	d = opendir(path);
+	if (!d)
+		return 0;
+	while ((de = readdir(d)) && seen++ < FDS_MAX) {
+		len = readlinkat(dirfd(d), de->d_name, link, sizeof(link) - 1);
+		if (len <= 0)
+			continue;
+		link[len] = '\0';
+		n += !strcmp(link, "anon_inode:[io_uring]");
+	}
+	closedir(d);
+	return n;
+}
+
+static const char *tls_library(const struct rp_proc *p)
+{
+	static const char *const libs[] = { "libssl",	  "libgnutls",	"libs2n", "librustls",
+					    "libmbedtls", "libwolfssl", NULL };
+	const char *b;
+	size_t i, j;
+
+	for (i = 0; i < p->n_objects; i++) {
+		b = strrchr(p->objects[i].path, '/');
+		b = b ? b + 1 : p->objects[i].path;
+		for (j = 0; libs[j]; j++)
+			if (!strncmp(b, libs[j], strlen(libs[j])))
+				return b;
+	}
+	return NULL;
+}
+
+static const char *role_lost(enum rp_role role)
+{
+	switch (role) {
+	case RP_ROLE_QUEUED:
+		return "tasks can't be joined to requests: metrics.*, phases.frontend_ms, "
+		       "queue_ms, prefill_ms, decode_ms null";
+	case RP_ROLE_SCHEDULED:
+		return "metrics.*, phases.queue_ms, prefill_ms, decode_ms null";
+	case RP_ROLE_TOKEN:
+		return "metrics.* but queue_time_ms, phases.prefill_ms, decode_ms null; "
+		       "tokens from usage only";
+	case RP_ROLE_FINAL:
+		return "a task ends when its slot is released";
+	case RP_ROLE_RELEASED:
+		return "a cancelled task ends with its connection";
+	case RP_ROLE_DEFERRED:
+		return "waiting for a slot isn't told from other waiting";
+	default:
+		return "";
+	}
+}
+
+/* Alternatives of one role that were not found matter only when none was. */
+static void hooks(FILE *out, const struct rp_match *m)
+{
+	const struct rp_engine_hook *h;
+	const char *file = NULL;
+	uint32_t roles = 0;
+	size_t i;
+
+	for (i = 0; i < m->n_places; i++) {
+		h = &m->engine->hooks[m->places[i].hook];
+		if (!file || strcmp(file, m->places[i].path)) {
+			file = m->places[i].path;
+			say(out, 2, "hooks in", "%s", file);
+		}
+		say(out, 4, "found", "%s", h->function);
+	}
+	for (i = 0; i < m->engine->n_hooks; i++) {
+		h = &m->engine->hooks[i];
+		if (!(m->missing >> i & 1) || roles >> h->role & 1)
+			continue;
+		roles |= 1u << h->role;
+		say(out, 4, "missing", "%s (%s): %s", h->function, h->gives, role_lost(h->role));
+	}
+	if (m->why[0])
+		say(out, 2, m->engine->n_hooks ? "why" : "hooks", "%s", m->why);
+}
+
+static void namespaces(FILE *out, uint32_t pid)
+{
+	static const char *const names[] = { "pid", "net", "mnt" };
+	char own[32], its[48], text[64] = "";
+	struct stat a, b;
+	size_t i, n = 0;
+	bool unknown = false;
+
+	for (i = 0; i < 3; i++) {
+		snprintf(own, sizeof(own), "/proc/self/ns/%s", names[i]);
+		snprintf(its, sizeof(its), "/proc/%" PRIu32 "/ns/%s", pid, names[i]);
+		if (stat(own, &a) || stat(its, &b))
+			unknown = true;
+		else if (a.st_ino != b.st_ino)
+			n += snprintf(text + n, sizeof(text) - n, "%s%s", n ? ", " : "", names[i]);
+	}
+	if (unknown)
+		say(out, 2, "namespaces", "not permitted to look");
+	else if (n)
+		say(out, 2, "namespaces", "its own: %s (a container); works the same", text);
+	else
+		say(out, 2, "namespaces", "pid, net and mnt shared with reqprobe");
+}
+
+static void listeners(FILE *out, const struct rp_listener *l, ssize_t n)
+{
+	char addr[INET6_ADDRSTRLEN] = "?";
+	ssize_t i;
+
+	for (i = 0; i < n && i < SHOW_LISTENERS; i++) {
+		if (l[i].family == AF_UNIX) {
+			say(out, 2, "listens", "unix %s (pid %" PRIu32 ")", l[i].path, l[i].pid);
+			continue;
+		}
+		inet_ntop(l[i].family, l[i].addr, addr, sizeof(addr));
+		say(out, 2, "listens", "%s%s%s:%u (pid %" PRIu32 ")",
+		    l[i].family == AF_INET6 ? "[" : "", addr, l[i].family == AF_INET6 ? "]" : "",
+		    l[i].port, l[i].pid);
+	}
+	if (n > SHOW_LISTENERS)
+		say(out, 2, "listens", "and %zd more", n - SHOW_LISTENERS);
+}
+
+static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *p)
+{
+	struct rp_match m;
+	const char *tls;
+	size_t rings;
+	int err;
+
+	say(out, 2, "process", "%" PRIu32 " %s", p->pid, p->exe ? p->exe : p->comm);
+	if (e->recognise(p)) {
+		err = rp_match_hooks(e, p, &m);
+		if (err) {
+			say(out, 2, "hooks", "%s", strerror(-err));
+		} else {
+			say(out, 2, "engine", "%s (%s) %s", e->title, e->name,
+			    m.version[0] || !e->n_hooks ? m.version : "version unknown");
+			hooks(out, &m);
+			rp_match_free(&m);
+		}
+	}
+	if (p->is_go)
+		say(out, 2, "go", "a Go program: entry probes only, as everywhere here");
+	if (p->seccomp > 0)
+		say(out, 2, "seccomp", "mode %d; harmless: entry probes make no system call",
+		    p->seccomp);
+	tls = tls_library(p);
+	if (tls)
+		say(out, 2, "tls", "%s is mapped: TLS connections, if any, are counted, not read",
+		    tls);
+	rings = count_uring(p->pid);
+	if (rings)
+		say(out, 2, "io_uring", "%zu open: sockets it serves may be unobserved", rings);
+	namespaces(out, p->pid);
+}
+
+static bool holds(const struct rp_listener *l, ssize_t n, uint32_t pid)
+{
+	while (n > 0)
+		if (l[--n].pid == pid)
+			return true;
+	return false;
+}
+
+/* Described are the processes that listen and those with the engine inside. */
+static int tree(FILE *out, uint32_t pid)
+{
+	const struct rp_engine *e;
+	struct rp_listener *l = NULL;
+	uint32_t *pids, chosen;
+	size_t i, shown = 0;
+	struct rp_proc p;
+	ssize_t n, n_l;
+	int err, status = 0, denied = 0;
+
+	fputc('\n', out);
+	n = rp_proc_tree(pid, &pids);
+	if (n < 0) {
+		say(out, 0, "pid", "%" PRIu32 ": %s", pid,
+		    n == -ESRCH ? "no such process" : strerror(-n));
+		return n == -ESRCH ? EXIT_NO_PROCESS : EXIT_DENIED;
+	}
+	say(out, 0, "pid", "%" PRIu32 "%s", pid, n > 1 ? " and its descendants:" : "");
+	if (n > 1)
+		say(out, 2, "processes", "%zd", n);
+	n_l = rp_proc_listeners(pids, n, &l);
+	if (n_l == -EACCES) {
+		say(out, 2, "listens", "not permitted to look at its files; run as root");
+		status = EXIT_DENIED;
+	} else if (n_l <= 0) {
+		say(out, 2, "listens", "no listening stream socket in this tree");
+		status = EXIT_NO_PROCESS;
+	} else {
+		listeners(out, l, n_l);
+	}
+	e = rp_match_engine(pids, n, &chosen);
+	for (i = 0; i < (size_t)n; i++) {
+		err = rp_proc_read(pids[i], &p);
+		if (err && err != -EACCES)
+			continue;
+		if (n_l > 0 ? holds(l, n_l, pids[i]) || (e->n_hooks && e->recognise(&p)) :
+			      pids[i] == chosen) {
+			if (shown++ < SHOW_PROCS)
+				process(out, e, &p);
+			if (err)
+				denied = EXIT_DENIED;
+		}
+		rp_proc_free(&p);
+	}
+	if (shown > SHOW_PROCS)
+		say(out, 2, "processes", "and %zu more of this engine", shown - SHOW_PROCS);
+	free(pids);
+	free(l);
+	return status ? status : denied;
+}
+
+int rp_doctor(const uint32_t *pids, size_t n, FILE *out)
+{
+	int status, worst;
+	size_t i;
+
+	worst = kernel(out) ? 0 : EXIT_DENIED;
+	for (i = 0; i < n; i++) {
+		status = tree(out, pids[i]);
+		if (status > worst)
+			worst = status;
+	}
+	return worst;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sink/sink.h"
+
+const char *argp_program_version = "reqprobe " RP_VERSION;
+
+enum { OPT_ENGINE = 256, OPT_JSONL, OPT_METRICS, OPT_RECORD, OPT_RECORD_RAW, OPT_DURATION, OPT_ITL,
+       OPT_WAIT, OPT_MEMORY, OPT_RING, OPT_PAYLOAD, OPT_NO_HOOKS, OPT_REQUIRE, OPT_MAX_REQ,
+       OPT_MAX_CONN, OPT_NO_TP_BTF };
+
+static const char doc[] =
+	"Watches an LLM inference server from outside, with eBPF, and says for every request where "
+	"its time went: queue, prefill, decode, the front end, the network.\v"
+	"  reqprobe --pid PID      watch the engine PID and its whole process tree (root)\n"
+	"  reqprobe doctor         what can be seen here, and what not, and why\n"
+	"  reqprobe replay FILE    the records of a recording (no root)\n"
+	"\nSIZE takes K, M or G; TIME takes s, m or h. Exit status: 0 done, 1 failed while running, "
+	"2 wrong usage, 3 not permitted or the kernel lacks what is needed, 4 no such process or no "
+	"engine in it. See reqprobe(8).";
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "Process to watch; may be repeated", 0 },
+	{ "engine", OPT_ENGINE, "NAME", 0, "Take it for this engine: llamacpp, generic (default: recognise)", 0 },
+	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Write a JSON object per request", 0 },
+	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0, "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
+	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay", 0 },
+	{ "record-raw", OPT_RECORD_RAW, "FILE", 0, "Record the events with the text of prompts and answers", 0 },
+	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
+	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
+	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
+	{ "quiet", 'q', 0, 0, "No lines but errors", 0 },
+	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
+	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
+	{ "ring", OPT_RING, "SIZE", 0, "Ring buffer, part of the ceiling (default 8M)", 0 },
+	{ "payload", OPT_PAYLOAD, "SIZE", 0, "Bytes looked at per system call (default 256K)", 0 },
+	{ "max-requests", OPT_MAX_REQ, "N", 0, "Requests followed at once (default 16384)", 0 },
+	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)", 0 },
+	{ "no-hooks", OPT_NO_HOOKS, 0, 0, "No uprobes in the engine: sockets only", 0 },
+	{ "require-uprobes", OPT_REQUIRE, 0, 0, "Fail when the engine's functions can't be hooked", 0 },
+	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
+	{ 0 },
+};
+
+static bool parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *out)
+{
+	char *end;
+	unsigned long long v;
+
+	errno = 0;
+	v = strtoull(s, &end, 10);
+	if (errno || end == s || *s == '-')
+		return false;
+	switch (*end) {
+	case 'G': case 'g': v <<= 10; /* fall through */
+	case 'M': case 'm': v <<= 10; /* fall through */
+	case 'K': case 'k': v <<= 10; end++; break;
+	default: break;
+	}
+	if (*end || v < min || v > max)
+		return false;
+	*out = v;
+	return true;
+}
+
+static bool parse_time(const char *s, double *out)
+{
+	char *end;
+	double v;
+
+	errno = 0;
+	v = strtod(s, &end);
+	if (errno || end == s || !(v > 0) || v > 1e9)
+		return false;
+	switch (*end) {
+	case 'h': v *= 60; /* fall through */
+	case 'm': v *= 60; /* fall through */
+	case 's': end++; break;
+	default: break;
+	}
+	if (*end)
+		return false;
+	*out = v;
+	return true;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *st)
+{
+	struct rp_options *o = st->input;
+	uint64_t n;
+
+	switch (key) {
+	case 'p':
+		if (!parse_size(arg, 1, 1 << 30, &n))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--pid %s is no process id", arg);
+		if (o->n_pids == RP_MAX_PIDS)
+			argp_failure(st, RP_EXIT_USAGE, 0, "at most %d --pid", RP_MAX_PIDS);
+		for (unsigned i = 0; i < o->n_pids; i++)
+			if (o->pids[i] == n)
+				return 0;
+		o->pids[o->n_pids++] = (uint32_t)n;
+		return 0;
+	case OPT_ENGINE:
+		if (!rp_engine_by_name(arg))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--engine %s is not known: llamacpp, generic", arg);
+		o->engine = arg;
+		return 0;
+	case OPT_JSONL: o->jsonl = arg; return 0;
+	case OPT_METRICS: o->metrics = arg; o->metrics_given = true; return 0;
+	case OPT_RECORD_RAW:
+	case OPT_RECORD:
+		if (o->record)
+			argp_failure(st, RP_EXIT_USAGE, 0, "one of --record and --record-raw, once");
+		o->record = arg;
+		o->record_raw = key == OPT_RECORD_RAW;
+		return 0;
+	case OPT_DURATION:
+		if (!parse_time(arg, &o->duration_s))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
+		return 0;
+	case OPT_ITL: o->itl = true; return 0;
+	case OPT_WAIT: o->wait = true; return 0;
+	case 'q': o->quiet = true; return 0;
+	case 'v': o->verbose++; return 0;
+	case OPT_MEMORY:
+		if (!parse_size(arg, 16 << 20, 1ULL << 40, &o->memory))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--memory %s: a size of 16M or more", arg);
+		return 0;
+	case OPT_RING:
+		if (!parse_size(arg, 64 << 10, 1 << 30, &o->ring) || (o->ring & (o->ring - 1)))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--ring %s: a power of two from 64K to 1G", arg);
+		return 0;
+	case OPT_PAYLOAD:
+		if (!parse_size(arg, 256, 4 << 20, &o->payload))
+			argp_failure(st, RP_EXIT_USAGE, 0, "--payload %s: a size from 256 to 4M", arg);
+		return 0;
+	case OPT_MAX_REQ:
+	case OPT_MAX_CONN:
+		if (!parse_size(arg, 1, 1 << 20, &n))
+			argp_failure(st, RP_EXIT_USAGE, 0, "%s: a number from 1 to 1M", arg);
+		if (key == OPT_MAX_REQ)
+			o->max_requests = (uint32_t)n;
+		else
+			o->max_connections = (uint32_t)n;
+		return 0;
+	case OPT_NO_HOOKS: o->no_hooks = true; return 0;
+	case OPT_REQUIRE: o->require_uprobes = true; return 0;
+	case OPT_NO_TP_BTF: o->no_tp_btf = true; return 0;
+	case ARGP_KEY_ARG:
+		if (st->arg_num == 0 && !strcmp(arg, "doctor")) {
+			o->verb = RP_VERB_DOCTOR;
+			return 0;
+		}
+		if (st->arg_num == 0 && !strcmp(arg, "replay")) {
+			o->verb = RP_VERB_REPLAY;
+			return 0;
+		}
+		if (o->verb == RP_VERB_REPLAY && !o->file) {
+			o->file = arg;
+			return 0;
+		}
+		argp_failure(st, RP_EXIT_USAGE, 0, "'%s' is not understood; see reqprobe --help", arg);
+		return 0;
+	case ARGP_KEY_END:
+		if (o->verb == RP_VERB_REPLAY && !o->file)
+			argp_failure(st, RP_EXIT_USAGE, 0, "replay: which recording? reqprobe replay FILE");
+		if (o->verb == RP_VERB_WATCH && !o->n_pids)
+			argp_failure(st, RP_EXIT_USAGE, 0, "which process? reqprobe --pid PID; see reqprobe --help");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp argp = { options, parse, "[doctor | replay FILE]", doc, NULL, NULL, NULL };
+
+void rp_options_parse(int argc, char **argv, struct rp_options *o)
+{
+	*o = (struct rp_options){
+		.metrics = "127.0.0.1:9479",
+		.memory = 64 << 20,
+		.ring = 8 << 20,
+		.payload = 256 << 10,
+		.max_requests = 16384,
+		.max_connections = 16384,
+	};
+	argp_err_exit_status = RP_EXIT_USAGE;
+	if (argp_parse(&argp, argc, argv, 0, NULL, o))
+		exit(RP_EXIT_USAGE);
+	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {
+		fprintf(stderr, "reqprobe: --memory leaves no room beside a --ring of %llu bytes: 12M more are needed\n",
+			(unsigned long long)o->ring);
+		exit(RP_EXIT_USAGE);
+	}
+}

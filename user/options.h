@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* options.h - what the user typed. */
+#ifndef REQPROBE_OPTIONS_H
+#define REQPROBE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RP_MAX_PIDS 64
+
+/* Exit statuses, as in the man page. */
+enum rp_exit {
+	RP_EXIT_OK = 0,
+	RP_EXIT_FAILED = 1,
+	RP_EXIT_USAGE = 2,
+	RP_EXIT_DENIED = 3,	/* not permitted, or the kernel lacks what is needed */
+	RP_EXIT_NO_ENGINE = 4,	/* no such process, or no engine in it */
+};
+
+enum rp_verb { RP_VERB_WATCH, RP_VERB_DOCTOR, RP_VERB_REPLAY };
+
+struct rp_options {
+	enum rp_verb verb;
+	uint32_t pids[RP_MAX_PIDS];
+	unsigned n_pids;
+	const char *engine;	/* NULL: recognise */
+	const char *jsonl;	/* NULL: stdout when it is no terminal */
+	const char *metrics;	/* ADDR:PORT, or "off" */
+	bool metrics_given;
+	const char *record;
+	bool record_raw;
+	const char *file;	/* replay */
+	double duration_s;	/* 0: until stopped */
+	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf;
+	int verbose;
+	uint64_t memory, ring, payload;
+	uint32_t max_requests, max_connections;
+};
+
+/* Fills *o; on wrong usage says so in one line and exits with RP_EXIT_USAGE. */
+void rp_options_parse(int argc, char **argv, struct rp_options *o);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * json.h - a streaming scanner that finds the few fields timing needs in one
+ * JSON document, of which it may see only parts. Contract: see http1.h.
+ * It never fails: malformed input makes it find less. Depth is counted beyond
+ * RP_JSON_DEPTH but paths there are not followed. Strings are compared or
+ * copied decoded for the simple escapes (\" \\ \/ \b \f \n \r \t; \uXXXX below
+ * 0x80), other \u escapes become '?'.
+ */
+#ifndef REQPROBE_JSON_H
+#define REQPROBE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RP_JSON_DEPTH 12
+#define RP_ID_MAX 128
+#define RP_MODEL_MAX 128
+#define RP_FINISH_MAX 24
+#define RP_ERRTYPE_MAX 64
+#define RP_JSON_CHOICES 64	/* choices told apart; further ones are counted in choices_over */
+#define RP_ABSENT INT64_MIN
+
+/*
+ * Facts of a request body, a whole response body, or one event. Filled as the
+ * document goes by. Numbers are RP_ABSENT when absent or null. Where each comes
+ * from ([] = any array index; both OpenAI and native shapes):
+ */
+struct rp_json_facts {
+	/* any */
+	char model[RP_MODEL_MAX];	/* model */
+	char id[RP_ID_MAX];		/* id; also response.id (Responses API), request_id in requests */
+	char object[32];		/* object */
+	bool model_cut, id_cut;
+	/* request */
+	int8_t stream;			/* stream: -1 absent, 0, 1 */
+	int64_t n;			/* n (also n_cmpl, best_of ignored) */
+	int64_t max_tokens;		/* max_tokens, max_completion_tokens, n_predict */
+	int8_t include_usage;		/* stream_options.include_usage, -1 absent */
+	int64_t prompts;		/* elements of prompt / input when an array of strings or of arrays; 1 for a string or an array of numbers; RP_ABSENT if neither key was seen */
+	/* response or event: bit i = choice index i (choices[].index, else position) */
+	uint64_t choices;		/* choices present in this document */
+	uint64_t content;		/* non-empty choices[].delta.content (string, or array of parts with a non-empty text), choices[].text, choices[].message.content; native top-level content; message.content (Ollama), response (Ollama, string) */
+	uint64_t reasoning;		/* non-empty delta.reasoning, reasoning_content, thinking (also message.*; message.thinking and thinking for Ollama) */
+	uint64_t tool;			/* delta.tool_calls[].function.name or .arguments non-empty; also message.tool_calls, delta.function_call */
+	uint64_t finished;		/* choices with a non-null finish_reason */
+	uint32_t choices_over;
+	char finish_reason[RP_FINISH_MAX]; /* of the lowest choice index that has one; native: stop_type (eos -> "stop", limit -> "length", word -> "stop") or done_reason */
+	int8_t stop;			/* native top-level stop / done: -1 absent */
+	int64_t prompt_tokens;		/* usage.prompt_tokens | usage.input_tokens | tokens_evaluated | prompt_eval_count */
+	int64_t completion_tokens;	/* usage.completion_tokens | usage.output_tokens | tokens_predicted | eval_count */
+	int64_t total_tokens;		/* usage.total_tokens */
+	int64_t cached_tokens;		/* usage.prompt_tokens_details.cached_tokens | usage.input_tokens_details.cached_tokens | tokens_cached is NOT it */
+	int64_t reasoning_tokens;	/* usage.completion_tokens_details.reasoning_tokens | output_tokens_details */
+	bool has_usage;			/* a non-null usage object was seen */
+	/* llama.cpp's timings object, milliseconds and counts */
+	int64_t t_prompt_n, t_predicted_n, t_cache_n;
+	double t_prompt_ms, t_predicted_ms;	/* NAN absent */
+	bool has_timings;
+	bool prompt_progress;		/* a prompt_progress object: not a token */
+	int64_t native_tokens;		/* native top-level `tokens` array: its length, RP_ABSENT if none */
+	/* errors: top-level error (object or string), type: "error", detail */
+	bool error;
+	char error_type[RP_ERRTYPE_MAX];	/* error.type; an error string's text is never kept */
+	char error_code[32];			/* error.code as string or number */
+	bool done_marker;		/* the document was exactly [DONE] */
+	bool gapped;			/* bytes were missing inside */
+	bool any;			/* at least one non-space byte was seen */
+};
+
+enum rp_json_role { RP_JSON_REQUEST_BODY, RP_JSON_RESPONSE_BODY };
+
+struct rp_json {
+	struct rp_json_facts f;
+	/* private */
+	uint8_t mode, st, depth;
+	uint8_t act, obj, arr;	/* what the schema says of the value to come */
+	uint8_t esc, hexn;	/* inside an escape */
+	uint8_t dm;		/* progress through [DONE] */
+	uint8_t scope;		/* whose bits: the document, a choice, an output item */
+	bool dev;		/* the key or bare scalar is none that is kept */
+	bool cut;
+	uint16_t hex, tlen;
+	uint16_t rbits, cbits, ibits;
+	uint8_t fin_index;
+	uint32_t skip;		/* depth inside a part that is of no interest */
+	int64_t cindex, rindex;
+	struct {
+		uint8_t node, arr, seen;
+		uint32_t count;
+	} lv[RP_JSON_DEPTH + 1];
+	char type[64], code[32], itype[32], rfin[RP_FINISH_MAX], cfin[RP_FINISH_MAX];
+	char status[RP_FINISH_MAX];
+	char tok[RP_ID_MAX];
+};
+
+void rp_json_init(struct rp_json *p, enum rp_json_role role);
+/* Feed the next bytes of the document. */
+void rp_json_feed(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t n);
+/* Bytes are missing: what follows in this document is skipped, the facts found
+ * so far stay, f.gapped is set. */
+void rp_json_gap(struct rp_json *p);
+/* The document is complete: closes an open bare scalar. Idempotent. */
+void rp_json_end(struct rp_json *p);
+
+#endif

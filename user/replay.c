@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* replay.c - the verb `replay`: a recording -> the same records. */
+#include "run.h"
+
+int rp_replay(const struct rp_options *o)
+{
+	struct rp_run r;
+	char err[512];
+	int st, e;
+
+	st = rp_run_open(&r, o);
+	if (st)
+		goto cleanup;
+	e = rp_rec_replay(o->file, rp_run_event, &r, err, sizeof(err));
+	rp_run_finish(&r);
+	if (e) {
+		rp_say("%s", err);
+		st = RP_EXIT_FAILED;
+	}
+	if (r.jsonl_failed)
+		st = RP_EXIT_FAILED;
+cleanup:
+	rp_run_close(&r);
+	return st;
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "run.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_NS 100000000ULL
+
+void rp_say(const char *fmt, ...)
+{
+	char line[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "reqprobe: %s\n", line);
+}
+
+static void on_record(void *ctx, const struct rp_record *rec)
+{
+	struct rp_run *r = ctx;
+
+	if (r->jsonl) {
+		int e = rp_jsonl_record(r->jsonl, rec);
+
+		if (e && !r->jsonl_failed) {
+			r->jsonl_failed = true;
+			rp_say("can't write %s: %s; records are lost until it can, whole lines only",
+			       r->o->jsonl && strcmp(r->o->jsonl, "-") ? r->o->jsonl : "to stdout",
+			       strerror(-e));
+		}
+	}
+	if (r->term)
+		rp_term_record(r->term, rec);
+	if (r->prom)
+		rp_prom_record(r->prom, rec);
+}
+
+static void on_gap(void *ctx, const struct rp_gap_info *g)
+{
+	struct rp_run *r = ctx;
+
+	if (r->term)
+		rp_term_gap(r->term, g);
+	if (r->prom)
+		rp_prom_gap(r->prom, g);
+}
+
+static void on_handshake(void *ctx, int64_t rtt_us)
+{
+	struct rp_run *r = ctx;
+
+	if (r->prom)
+		rp_prom_handshake(r->prom, rtt_us);
+}
+
+static void on_notice(void *ctx, const char *line)
+{
+	struct rp_run *r = ctx;
+
+	if (!r->o->quiet && r->o->verb == RP_VERB_WATCH)
+		rp_say("%s", line);
+}
+
+int rp_run_open(struct rp_run *r, const struct rp_options *o)
+{
+	struct rp_timeline_opts to;
+	struct rp_observer obs = {
+		.ctx = r, .record = on_record, .gap = on_gap,
+		.handshake = on_handshake, .notice = on_notice,
+	};
+	bool tty = isatty(STDOUT_FILENO);
+	const char *jsonl = o->jsonl;
+	char err[512];
+
+	*r = (struct rp_run){ .o = o, .lock = PTHREAD_MUTEX_INITIALIZER };
+	rp_timeline_defaults(&to);
+	to.itl = o->itl;
+	to.max_requests = o->max_requests;
+	to.max_tasks = o->max_requests;
+	to.max_conns = o->max_connections;
+	/* what is left beside the ring and the program itself */
+	to.memory_max = o->memory - o->ring - (8u << 20);
+	r->tl = rp_timeline_new(&to);
+	if (!r->tl || rp_timeline_observe(r->tl, &obs)) {
+		rp_say("no memory");
+		return RP_EXIT_FAILED;
+	}
+	if (!jsonl && (!tty || o->verb == RP_VERB_REPLAY))
+		jsonl = "-";
+	if (jsonl) {
+		if (rp_jsonl_open(jsonl, &r->jsonl, err, sizeof(err))) {
+			rp_say("%s", err);
+			return RP_EXIT_FAILED;
+		}
+		r->jsonl_file = strcmp(jsonl, "-") != 0;
+	}
+	if (o->record) {
+		if (rp_rec_open(o->record, o->record_raw, &r->rec, err, sizeof(err))) {
+			rp_say("%s", err);
+			return RP_EXIT_FAILED;
+		}
+		r->copy_size = RP_REC_EVENT_MAX;
+		r->copy = malloc(r->copy_size);
+		if (!r->copy) {
+			rp_say("no memory");
+			return RP_EXIT_FAILED;
+		}
+	}
+	if (o->verb == RP_VERB_WATCH && tty && (!jsonl || r->jsonl_file) && !o->quiet)
+		r->term = rp_term_new(stdout, -1);
+	return 0;
+}
+
+static void take_info(struct rp_run *r, const struct rp_event_hdr *ev)
+{
+	if (ev->type == RP_EV_SESSION && !r->info.engine) {
+		const struct rp_ev_session *s = (const void *)ev;
+
+		snprintf(r->engine, sizeof(r->engine), "%.*s", (int)sizeof(s->engine), s->engine);
+		snprintf(r->version, sizeof(r->version), "%.*s", (int)sizeof(s->version), s->version);
+		snprintf(r->host, sizeof(r->host), "%.*s", (int)sizeof(s->host), s->host);
+		r->info.engine = r->engine;
+		r->info.engine_version = r->version;
+		r->info.host = r->host;
+		r->info.pid = ev->pid;
+		r->info.started_wall = (int64_t)ev->ts + r->info.wall_offset;
+	} else if (ev->type == RP_EV_CLOCK) {
+		r->info.wall_offset = ((const struct rp_ev_clock *)(const void *)ev)->offset;
+	}
+	if (ev->type == RP_EV_STOP || ev->type == RP_EV_TICK)
+		r->info.stopped_wall = (int64_t)ev->ts + r->info.wall_offset;
+}
+
+int rp_run_event(void *run, const struct rp_event_hdr *ev)
+{
+	struct rp_run *r = run;
+	uint8_t *keep = NULL;
+
+	if (ev->type == RP_EV_TICK) {
+		if (ev->ts - r->last_tick < TICK_NS)
+			return 0;
+		r->last_tick = ev->ts;
+	}
+	take_info(r, ev);
+	if (r->rec && ev->size <= r->copy_size) {
+		memcpy(r->copy, ev, ev->size);
+		if (ev->type == RP_EV_SESSION && r->o->record_raw)
+			((struct rp_ev_session *)(void *)r->copy)->flags |= 1;
+		if (ev->type == RP_EV_DATA && !r->o->record_raw && ev->size > sizeof(struct rp_ev_data)) {
+			keep = r->copy + sizeof(struct rp_ev_data);
+			memset(keep, 'x', ev->size - sizeof(struct rp_ev_data));
+		}
+	}
+	pthread_mutex_lock(&r->lock);
+	rp_timeline_event(r->tl, ev, keep);
+	pthread_mutex_unlock(&r->lock);
+	if (r->rec && ev->size <= r->copy_size) {
+		int e = rp_rec_write(r->rec, (const void *)r->copy);
+
+		if (e && !r->rec_failed) {
+			r->rec_failed = true;
+			rp_say("can't write the recording %s: %s; it ends here, whole events only",
+			       r->o->record, strerror(-e));
+		}
+	}
+	return 0;
+}
+
+void rp_run_flush(struct rp_run *r)
+{
+	int e;
+
+	if (r->jsonl) {
+		e = rp_jsonl_flush(r->jsonl);
+		if (e && !r->jsonl_failed) {
+			r->jsonl_failed = true;
+			rp_say("can't write %s: %s; records are lost until it can, whole lines only",
+			       r->jsonl_file ? r->o->jsonl : "to stdout", strerror(-e));
+		}
+	}
+	if (r->term)
+		fflush(stdout);
+}
+
+void rp_run_finish(struct rp_run *r)
+{
+	pthread_mutex_lock(&r->lock);
+	rp_timeline_finish(r->tl);
+	pthread_mutex_unlock(&r->lock);
+	if (r->jsonl && r->jsonl_file)
+		rp_jsonl_summary(r->jsonl, rp_timeline_stats(r->tl), &r->info);
+	rp_run_flush(r);
+	if (r->term) {
+		rp_term_summary(r->term, rp_timeline_stats(r->tl));
+		fflush(stdout);
+	}
+}
+
+void rp_run_close(struct rp_run *r)
+{
+	rp_jsonl_close(r->jsonl);
+	rp_rec_close(r->rec);
+	rp_term_free(r->term);
+	rp_prom_free(r->prom);
+	rp_timeline_free(r->tl);
+	free(r->copy);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * run.h - from events to sinks: what watching live and replaying have in
+ * common. Everything written follows from the events alone.
+ */
+#ifndef REQPROBE_RUN_H
+#define REQPROBE_RUN_H
+
+#include <pthread.h>
+
+#include "options.h"
+#include "sink/sink.h"
+#include "source/recording.h"
+
+struct rp_run {
+	const struct rp_options *o;
+	struct rp_timeline *tl;
+	struct rp_jsonl *jsonl;
+	bool jsonl_file;		/* a named file: it gets the summary line */
+	struct rp_term *term;
+	struct rp_prom *prom;
+	struct rp_rec *rec;
+	pthread_mutex_t lock;		/* timeline and prom, against scrapes */
+	struct rp_summary_info info;
+	char engine[32], version[64], host[64];
+	bool rec_failed, jsonl_failed;
+	uint8_t *copy;			/* an event on its way into a recording */
+	size_t copy_size;
+	uint64_t last_tick;
+};
+
+/* Opens the sinks that the options name. On failure says why in one line on
+ * stderr and returns an exit status; 0 else. */
+int rp_run_open(struct rp_run *r, const struct rp_options *o);
+/* An rp_event_fn over struct rp_run. Takes the lock. TICKs are thinned to one
+ * per 100 ms, for live and replay alike. */
+int rp_run_event(void *run, const struct rp_event_hdr *ev);
+/* After each drain. */
+void rp_run_flush(struct rp_run *r);
+/* Close what is in flight, write summaries. */
+void rp_run_finish(struct rp_run *r);
+void rp_run_close(struct rp_run *r);
+
+/* One line on stderr, "reqprobe: ..." */
+void rp_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+int rp_watch(const struct rp_options *o);
+int rp_replay(const struct rp_options *o);
+
+#endif

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * prometheus.c - what /metrics says, text format 0.0.4. Counters come from
+ * rp_stats; histograms are kept here, fed by records and gaps.
+ *
+ * A histogram takes only what can be trusted: a figure that is null gives no
+ * sample, and a record that a loss may have touched (partial, lost_events)
+ * gives none at all. Its request is counted all the same.
+ */
+#include "sink/sink.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- histograms ---- */
+
+/* Bounds as text (what `le` says) and as nanoseconds. The sets follow vLLM's
+ * (v1/metrics/buckets.py), with finer steps at the low end: a probe sees queue
+ * times of microseconds. All reach 2560 s. */
+struct bound {
+	const char *le;
+	int64_t ns;
+};
+#define US(n, s) { s, (n) * 1000LL }
+#define MS(n, s) { s, (n) * 1000000LL }
+
+static const struct bound request_bounds[] = { /* ttft, queue, prefill, decode, duration */
+	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"), MS(5, "0.005"), MS(10, "0.01"),
+	MS(20, "0.02"), MS(40, "0.04"), MS(60, "0.06"), MS(80, "0.08"), MS(100, "0.1"),
+	MS(250, "0.25"), MS(500, "0.5"), MS(750, "0.75"), MS(1000, "1"), MS(2500, "2.5"),
+	MS(5000, "5"), MS(7500, "7.5"), MS(10000, "10"), MS(20000, "20"), MS(40000, "40"),
+	MS(80000, "80"), MS(160000, "160"), MS(320000, "320"), MS(640000, "640"),
+	MS(1280000, "1280"), MS(2560000, "2560"),
+};
+static const struct bound gap_bounds[] = { /* inter-token, inter-chunk */
+	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"), US(2500, "0.0025"), MS(5, "0.005"),
+	MS(10, "0.01"), MS(25, "0.025"), MS(50, "0.05"), MS(75, "0.075"), MS(100, "0.1"),
+	MS(150, "0.15"), MS(200, "0.2"), MS(300, "0.3"), MS(400, "0.4"), MS(500, "0.5"),
+	MS(750, "0.75"), MS(1000, "1"), MS(2500, "2.5"), MS(5000, "5"), MS(7500, "7.5"),
+	MS(10000, "10"), MS(20000, "20"), MS(40000, "40"), MS(80000, "80"), MS(160000, "160"),
+	MS(640000, "640"), MS(2560000, "2560"),
+};
+static const struct bound rtt_bounds[] = {
+	US(10, "0.00001"), US(25, "0.000025"), US(50, "0.00005"), US(100, "0.0001"),
+	US(250, "0.00025"), US(500, "0.0005"), MS(1, "0.001"), US(2500, "0.0025"), MS(5, "0.005"),
+	MS(10, "0.01"), MS(25, "0.025"), MS(50, "0.05"), MS(100, "0.1"), MS(250, "0.25"),
+	MS(500, "0.5"), MS(1000, "1"), MS(2500, "2.5"), MS(5000, "5"), MS(10000, "10"),
+};
+#define N(a) (sizeof(a) / sizeof(*(a)))
+#define MAX_BOUNDS 28
+_Static_assert(N(request_bounds) < MAX_BOUNDS && N(gap_bounds) < MAX_BOUNDS &&
+	       N(rtt_bounds) < MAX_BOUNDS, "one more for +Inf");
+
+struct hist {
+	uint64_t bucket[MAX_BOUNDS];	/* not cumulative; the last used one is +Inf */
+	uint64_t count;
+	unsigned __int128 sum_ns;	/* 64 bits of nanoseconds are spent in a busy half year */
+};
+
+static void hist_add(struct hist *h, const struct bound *b, size_t n, int64_t ns, uint64_t times)
+{
+	size_t i = 0;
+
+	if (ns < 0) /* derive.c and the timeline give none: a wrong one must not stick */
+		return;
+	while (i < n && ns > b[i].ns)
+		i++;
+	h->bucket[i] += times;
+	h->count += times;
+	h->sum_ns += (unsigned __int128)ns * times;
+}
+
+/* Per model and operation. */
+enum request_hist { H_TTFT, H_QUEUE, H_PREFILL, H_DECODE, H_DURATION, H_COUNT };
+
+struct model {
+	char name[RP_MODEL_MAX];
+	struct hist *ops[RP_OP_COUNT];	/* H_COUNT of them, made when first used */
+	struct hist *itl[2];		/* scope: engine, server */
+	struct hist *icl;
+};
+
+#define STATUS_MAX 600
+
+struct rp_prom {
+	struct model *models;
+	uint32_t n_models, max_models;	/* models[0] is "other" */
+	uint32_t last;			/* index found last: tokens come in runs */
+	struct hist rtt;
+	uint64_t requests[RP_END_COUNT][STATUS_MAX];
+};
+
+struct rp_prom *rp_prom_new(const struct rp_prom_opts *o)
+{
+	struct rp_prom *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->max_models = (o && o->max_models ? o->max_models : 32) + 1;
+	if (p->max_models > 1025)
+		p->max_models = 1025;
+	p->models = calloc(p->max_models, sizeof(*p->models));
+	if (!p->models) {
+		free(p);
+		return NULL;
+	}
+	strcpy(p->models[0].name, "other");
+	p->n_models = 1;
+	return p;
+}
+
+void rp_prom_free(struct rp_prom *p)
+{
+	if (!p)
+		return;
+	for (uint32_t i = 0; i < p->n_models; i++) {
+		for (int o = 0; o < RP_OP_COUNT; o++)
+			free(p->models[i].ops[o]);
+		free(p->models[i].itl[0]);
+		free(p->models[i].itl[1]);
+		free(p->models[i].icl);
+	}
+	free(p->models);
+	free(p);
+}
+
+/* `learn`: the server accepted this name. Names that clients make up and the
+ * server refuses must not use up the table. */
+static struct model *find_model(struct rp_prom *p, const char *name, bool learn)
+{
+	struct model *m = &p->models[p->last];
+
+	if (!name || !*name)
+		name = "unknown";
+	if (!strcmp(m->name, name))
+		return m;
+	for (uint32_t i = 0; i < p->n_models; i++) {
+		if (!strcmp(p->models[i].name, name)) {
+			p->last = i;
+			return &p->models[i];
+		}
+	}
+	if (!learn || p->n_models == p->max_models)
+		return &p->models[0];
+	p->last = p->n_models++;
+	m = &p->models[p->last];
+	strncpy(m->name, name, sizeof(m->name) - 1);
+	return m;
+}
+
+static struct hist *lazy(struct hist **h, size_t n)
+{
+	if (!*h)
+		*h = calloc(n, sizeof(**h));
+	return *h;
+}
+
+static void sample(struct hist *set, enum request_hist which, const struct rp_value *v)
+{
+	if (v->known)
+		hist_add(&set[which], request_bounds, N(request_bounds), v->i, 1);
+}
+
+void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
+{
+	bool accepted = r->status >= 200 && r->status < 300;
+	struct model *m;
+	struct hist *set;
+
+	p->requests[r->end][r->status > 0 && r->status < STATUS_MAX ? r->status : 0]++;
+
+	if (r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS))
+		return;
+	m = find_model(p, r->model, accepted);
+	set = lazy(&m->ops[r->operation], H_COUNT);
+	if (!set)
+		return;
+	/* what was cut may have held the true first token */
+	if (!(r->flags & RP_FLAG_TRUNCATED))
+		sample(set, H_TTFT, &r->v[RP_FIELD_S_TTFT]);
+	sample(set, H_QUEUE, &r->v[RP_FIELD_P_QUEUE]);
+	sample(set, H_PREFILL, &r->v[RP_FIELD_P_PREFILL]);
+	/* a decode or a duration that was broken off is no measure of the server */
+	if (r->end == RP_END_COMPLETE) {
+		sample(set, H_DECODE, &r->v[RP_FIELD_P_DECODE]);
+		sample(set, H_DURATION, &r->v[RP_FIELD_S_DURATION]);
+	}
+}
+
+void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g)
+{
+	struct model *m = find_model(p, g->model, true);
+	struct hist *h = g->chunk ? lazy(&m->icl, 1) : lazy(&m->itl[g->source == RP_ITL_SERVER], 1);
+
+	if (h)
+		hist_add(h, gap_bounds, N(gap_bounds), g->gap_ns, g->n);
+}
+
+void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us)
+{
+	if (rtt_us >= 0 && rtt_us < INT64_MAX / 1000)
+		hist_add(&p->rtt, rtt_bounds, N(rtt_bounds), rtt_us * 1000, 1);
+}
+
+/* ---- text ---- */
+
+#define LIT(b, s) rp_buf_put(b, s, sizeof(s) - 1)
+
+static void family(struct rp_buf *b, const char *name, const char *type, const char *help)
+{
+	LIT(b, "# HELP ");
+	rp_buf_str(b, name);
+	LIT(b, " ");
+	rp_buf_str(b, help);
+	LIT(b, "\n# TYPE ");
+	rp_buf_str(b, name);
+	LIT(b, " ");
+	rp_buf_str(b, type);
+	LIT(b, "\n");
+}
+
+/* Label values are UTF-8 with \, " and LF escaped; anything else that is a
+ * control or no UTF-8 becomes U+FFFD. */
+static void label_value(struct rp_buf *b, const char *str)
+{
+	const unsigned char *s = (const unsigned char *)str;
+
+	while (*s) {
+		int n = rp_utf8_len(s);
+
+		if (*s == '\\' || *s == '"') {
+			LIT(b, "\\");
+			rp_buf_put(b, (const char *)s, 1);
+		} else if (*s == '\n') {
+			LIT(b, "\\n");
+		} else if (n < 0 || *s < 0x20 || *s == 0x7f) {
+			LIT(b, "\xef\xbf\xbd");
+		} else {
+			rp_buf_put(b, (const char *)s, (size_t)n);
+		}
+		s += n < 0 ? -n : n;
+	}
+}
+
+static void label(struct rp_buf *b, bool first, const char *key, const char *value)
+{
+	rp_buf_str(b, first ? "{" : ",");
+	rp_buf_str(b, key);
+	LIT(b, "=\"");
+	label_value(b, value);
+	LIT(b, "\"");
+}
+
+static void value(struct rp_buf *b, uint64_t v)
+{
+	LIT(b, " ");
+	rp_buf_u64(b, v);
+	LIT(b, "\n");
+}
+
+static void plain(struct rp_buf *b, const char *name, const char *type, const char *help, uint64_t v)
+{
+	family(b, name, type, help);
+	rp_buf_str(b, name);
+	value(b, v);
+}
+
+static void sample1(struct rp_buf *b, const char *name, const char *key, const char *label_val,
+		    uint64_t v)
+{
+	rp_buf_str(b, name);
+	label(b, true, key, label_val);
+	LIT(b, "}");
+	value(b, v);
+}
+
+static void labelled(struct rp_buf *b, const char *name, const char *help, const char *key,
+		     const char *const *names, const uint64_t *v, size_t n)
+{
+	family(b, name, "counter", help);
+	for (size_t i = 0; i < n; i++)
+		sample1(b, name, key, names[i], v[i]);
+}
+
+/* Seconds, exact, from nanoseconds. */
+static void seconds(struct rp_buf *b, unsigned __int128 ns)
+{
+	uint64_t s = (uint64_t)(ns / 1000000000u), frac = (uint64_t)(ns % 1000000000u);
+	char t[12];
+	int n;
+
+	rp_buf_u64(b, s);
+	if (!frac)
+		return;
+	n = snprintf(t, sizeof(t), ".%09u", (unsigned)frac);
+	while (t[n - 1] == '0')
+		n--;
+	rp_buf_put(b, t, (size_t)n);
+}
+
+struct labels {
+	const char *k[2], *v[2];
+};
+
+static void labels(struct rp_buf *b, const struct labels *l, const char *le)
+{
+	bool first = true;
+
+	for (int i = 0; i < 2; i++) {
+		if (l->k[i]) {
+			label(b, first, l->k[i], l->v[i]);
+			first = false;
+		}
+	}
+	if (le) {
+		label(b, first, "le", le);
+		first = false;
+	}
+	if (!first)
+		LIT(b, "}");
+}
+
+static void hist_put(struct rp_buf *b, const char *name, const struct labels *l,
+		     const struct bound *bound, size_t n, const struct hist *h)
+{
+	uint64_t cum = 0;
+
+	for (size_t i = 0; i <= n; i++) {
+		cum += h->bucket[i];
+		rp_buf_str(b, name);
+		LIT(b, "_bucket");
+		labels(b, l, i < n ? bound[i].le : "+Inf");
+		value(b, cum);
+	}
+	rp_buf_str(b, name);
+	LIT(b, "_sum");
+	labels(b, l, NULL);
+	LIT(b, " ");
+	seconds(b, h->sum_ns);
+	LIT(b, "\n");
+	rp_buf_str(b, name);
+	LIT(b, "_count");
+	labels(b, l, NULL);
+	value(b, h->count);
+}
+
+static void request_hists(struct rp_buf *b, const struct rp_prom *p)
+{
+	static const struct {
+		const char *name, *help;
+	} fam[H_COUNT] = {
+		[H_TTFT] = { "reqprobe_time_to_first_token_seconds",
+			"Server scope: last byte of the request read to the first event with generated text handed to the socket. Streaming responses only." },
+		[H_QUEUE] = { "reqprobe_queue_time_seconds",
+			"Engine scope: queued to first scheduled." },
+		[H_PREFILL] = { "reqprobe_prefill_time_seconds",
+			"Engine scope: first scheduled to first token." },
+		[H_DECODE] = { "reqprobe_decode_time_seconds",
+			"Engine scope: first to last token, of complete requests." },
+		[H_DURATION] = { "reqprobe_request_duration_seconds",
+			"Server scope: last byte of the request read to last byte of the response handed to the socket, of complete requests." },
+	};
+
+	for (int h = 0; h < H_COUNT; h++) {
+		family(b, fam[h].name, "histogram", fam[h].help);
+		for (uint32_t i = 0; i < p->n_models; i++) {
+			const struct model *m = &p->models[i];
+
+			for (int o = 0; o < RP_OP_COUNT; o++) {
+				struct labels l = { { "model", "operation" },
+						    { m->name, rp_operation_names[o] } };
+
+				if (m->ops[o])
+					hist_put(b, fam[h].name, &l, request_bounds,
+						 N(request_bounds), &m->ops[o][h]);
+			}
+		}
+	}
+}
+
+static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
+{
+	static const char *const scope[] = { "engine", "server" };
+	const char *name = "reqprobe_inter_token_latency_seconds";
+
+	family(b, name, "histogram",
+	       "Time between consecutive tokens of one choice; k tokens at once after a gap g count as k gaps of g/k. Scope engine where hooks see tokens, else server.");
+	for (uint32_t i = 0; i < p->n_models; i++) {
+		for (int s = 0; s < 2; s++) {
+			struct labels l = { { "model", "scope" }, { p->models[i].name, scope[s] } };
+
+			if (p->models[i].itl[s])
+				hist_put(b, name, &l, gap_bounds, N(gap_bounds), p->models[i].itl[s]);
+		}
+	}
+	name = "reqprobe_inter_chunk_latency_seconds";
+	family(b, name, "histogram",
+	       "Server scope: time between consecutive events with generated text of one response.");
+	for (uint32_t i = 0; i < p->n_models; i++) {
+		struct labels l = { { "model" }, { p->models[i].name } };
+
+		if (p->models[i].icl)
+			hist_put(b, name, &l, gap_bounds, N(gap_bounds), p->models[i].icl);
+	}
+}
+
+static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+{
+	const char *name = "reqprobe_requests_total";
+
+	family(b, name, "counter",
+	       "Finished inference requests by how they ended and HTTP status; status none when no response was seen.");
+	for (int e = 0; e < RP_END_COUNT; e++) {
+		for (int c = 0; c < STATUS_MAX; c++) {
+			char status[8] = "none";
+
+			/* one series is there from the start, so that rates have a beginning */
+			if (!p->requests[e][c] && !(e == RP_END_COMPLETE && c == 200))
+				continue;
+			if (c)
+				snprintf(status, sizeof(status), "%d", c);
+			rp_buf_str(b, name);
+			label(b, true, "end", rp_end_names[e]);
+			label(b, false, "status", status);
+			LIT(b, "}");
+			value(b, p->requests[e][c]);
+		}
+	}
+	plain(b, "reqprobe_requests_started_total", "counter",
+	      "Inference requests seen to start; equals the finished ones of all ends plus those in flight.",
+	      s->started);
+	plain(b, "reqprobe_requests_in_flight", "gauge", "Inference requests not yet finished.",
+	      s->in_flight);
+	if (s->scheduler_known) {
+		plain(b, "reqprobe_requests_waiting", "gauge",
+		      "Engine tasks queued and not yet scheduled.", s->waiting);
+		plain(b, "reqprobe_requests_running", "gauge", "Engine tasks scheduled and not yet ended.",
+		      s->running);
+	}
+	plain(b, "reqprobe_other_requests_total", "counter",
+	      "HTTP requests that are no inference (health checks, metrics, model lists): counted, not recorded.",
+	      s->other_paths);
+	plain(b, "reqprobe_requests_not_joined_total", "counter",
+	      "Finished requests for which no engine task was found though hooks are attached.",
+	      s->not_joined);
+}
+
+static void loss(struct rp_buf *b, const struct rp_stats *s, const struct rp_prom_process *x)
+{
+	static const char *const limit[] = { "conns", "requests", "tasks", "memory", "marks" };
+	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
+				    s->limit_memory, s->limit_marks };
+
+	labelled(b, "reqprobe_events_total",
+		 "Events the kernel side saw, lost ones included, by class.", "class",
+		 rp_class_names, s->seen, RP_CLASS_COUNT);
+	labelled(b, "reqprobe_events_lost_total", "Events lost because the ring buffer was full.",
+		 "class", rp_class_names, s->lost, RP_CLASS_COUNT);
+	labelled(b, "reqprobe_map_full_total", "Inserts refused because a BPF map was full.", "map",
+		 rp_map_names, s->map_full, RP_MAP_COUNT);
+	labelled(b, "reqprobe_limit_hits_total", "Times a configured limit of the daemon cut something.",
+		 "limit", limit, limits, N(limits));
+	plain(b, "reqprobe_stream_bytes_lost_total", "counter",
+	      "Bytes of followed connections that never reached the daemon.", s->bytes_lost);
+	plain(b, "reqprobe_stream_bytes_cut_total", "counter",
+	      "Bytes of followed connections beyond the capture limit of one call.", s->bytes_cut);
+	plain(b, "reqprobe_invalid_order_total", "counter",
+	      "Pairs of instants that were out of order and dropped.", s->invalid_order);
+	plain(b, "reqprobe_parse_errors_total", "counter",
+	      "Messages that were not what their headers said.", s->parse_errors);
+	plain(b, "reqprobe_records_failed_total", "counter",
+	      "Records that could not be written to the JSONL file.", x->jsonl_failed);
+}
+
+static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+{
+	static const char *const proto[] = { "tls", "http2", "other", "io_uring" };
+	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
+					s->unobserved_io_uring };
+	static const char *const reason[] = { "retransmitted", "no_sample" };
+	const uint64_t untrusted[] = { s->handshakes_untrusted[RP_RTT_RETRANS],
+				       s->handshakes_untrusted[RP_RTT_NO_SAMPLE] };
+	static const char *const seen[RP_PROTO_COUNT] = {
+		[RP_PROTO_UNKNOWN] = "unknown", [RP_PROTO_HTTP1] = "http1",
+		[RP_PROTO_TLS] = "tls",		[RP_PROTO_HTTP2] = "http2",
+		[RP_PROTO_OTHER] = "other",	[RP_PROTO_MIDSTREAM] = "midstream",
+	};
+	static const struct labels none;
+
+	family(b, "reqprobe_handshake_rtt_seconds", "histogram",
+	       "The kernel's own round-trip sample of the TCP handshake, one for each connection accepted.");
+	hist_put(b, "reqprobe_handshake_rtt_seconds", &none, rtt_bounds, N(rtt_bounds), &p->rtt);
+	labelled(b, "reqprobe_handshakes_untrusted_total",
+		 "Handshakes without a usable sample: retransmitted SYN or SYN-ACK, or none taken (SYN cookies, fast open).",
+		 "reason", reason, untrusted, N(untrusted));
+	plain(b, "reqprobe_connections", "gauge", "Server-side connections open now.", s->connections);
+	labelled(b, "reqprobe_connections_classified_total",
+		 "Connections by what their first bytes are.", "protocol", seen, s->conns_by_proto,
+		 RP_PROTO_COUNT);
+	labelled(b, "reqprobe_unobserved_connections_total",
+		 "Connections whose requests can't be seen, by protocol; io_uring counts instances.",
+		 "protocol", proto, unobserved, N(unobserved));
+}
+
+static void hooks(struct rp_buf *b, const struct rp_stats *s, const struct rp_engine *e)
+{
+	const char *name = "reqprobe_hook_hits_total";
+
+	if (!e || !e->n_hooks)
+		return;
+	family(b, name, "counter", "Entries of hooked engine functions.");
+	for (size_t i = 0; i < e->n_hooks && i < RP_MAX_HOOKS; i++) {
+		uint64_t sum = 0;
+		bool again = false;
+
+		/* variants of one function share its plain name: one series */
+		for (size_t j = 0; j < e->n_hooks && j < RP_MAX_HOOKS; j++) {
+			if (strcmp(e->hooks[i].function, e->hooks[j].function))
+				continue;
+			again |= j < i;
+			sum += s->hook_hits[j];
+		}
+		if (!again)
+			sample1(b, name, "hook", e->hooks[i].function, sum);
+	}
+}
+
+static void own_cost(struct rp_buf *b, const struct rp_stats *s, const struct rp_prom_process *x)
+{
+	/* programs of one name (several objects) share a series, too */
+	family(b, "reqprobe_bpf_run_seconds_total", "counter",
+	       "Time spent in a BPF program, as the kernel accounts it; it runs in the traced process.");
+	for (int which = 0; which < 2; which++) {
+		if (which)
+			family(b, "reqprobe_bpf_runs_total", "counter", "Runs of a BPF program.");
+		for (size_t i = 0; i < x->n_progs; i++) {
+			uint64_t sum = 0;
+			bool again = false;
+
+			for (size_t j = 0; j < x->n_progs; j++) {
+				if (strcmp(x->progs[i].name, x->progs[j].name))
+					continue;
+				again |= j < i;
+				sum += which ? x->progs[j].run_cnt : x->progs[j].run_ns;
+			}
+			if (again)
+				continue;
+			if (which) {
+				sample1(b, "reqprobe_bpf_runs_total", "program", x->progs[i].name, sum);
+				continue;
+			}
+			LIT(b, "reqprobe_bpf_run_seconds_total");
+			label(b, true, "program", x->progs[i].name);
+			LIT(b, "} ");
+			seconds(b, sum);
+			LIT(b, "\n");
+		}
+	}
+	plain(b, "reqprobe_ring_backlog_bytes", "gauge", "Bytes waiting in the ring buffer.",
+	      x->ring_backlog_bytes);
+	plain(b, "reqprobe_timeline_memory_bytes", "gauge", "Memory held for requests in flight.",
+	      s->memory);
+	plain(b, "reqprobe_timeline_events_total", "counter", "Events the daemon has worked off.",
+	      s->events);
+	family(b, "process_cpu_seconds_total", "counter", "User and system CPU time of the daemon.");
+	LIT(b, "process_cpu_seconds_total ");
+	rp_buf_double(b, x->cpu_seconds);
+	LIT(b, "\n");
+	plain(b, "process_resident_memory_bytes", "gauge", "Resident memory of the daemon.",
+	      x->resident_bytes);
+}
+
+char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,
+		     size_t *len)
+{
+	static const char *const direction[] = { "input", "output" };
+	const uint64_t tokens[] = { s->tokens_prompt, s->tokens_completion };
+	static const char *const what[] = { "request", "response" };
+	const uint64_t bytes[] = { s->bytes_rx, s->bytes_tx };
+	struct rp_buf b = { 0 };
+
+	family(&b, "reqprobe_build_info", "gauge", "Version of reqprobe; the value is always 1.");
+	sample1(&b, "reqprobe_build_info", "version", RP_VERSION, 1);
+	family(&b, "reqprobe_engine_info", "gauge", "Engine that is watched; the value is always 1.");
+	sample1(&b, "reqprobe_engine_info", "engine", x->engine ? x->engine : "unknown", 1);
+	requests(&b, p, s);
+	request_hists(&b, p);
+	gap_hists(&b, p);
+	labelled(&b, "reqprobe_tokens_total",
+		 "Tokens of prompts (input) and of completions (output), by the best source at hand.",
+		 "direction", direction, tokens, 2);
+	labelled(&b, "reqprobe_bytes_total", "Bytes of inference requests and responses on the socket.",
+		 "direction", what, bytes, 2);
+	network(&b, p, s);
+	loss(&b, s, x);
+	hooks(&b, s, x->table);
+	own_cost(&b, s, x);
+
+	rp_buf_put(&b, "", 1);
+	if (b.oom) {
+		free(b.p);
+		return NULL;
+	}
+	*len = b.n - 1;
+	return b.p;
+}

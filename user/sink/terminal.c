@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * terminal.c - what a person sees: a header, one line for each finished
+ * request, a summary. Colour repeats what the words say. Everything that comes
+ * from the wire is printed as plain ASCII: an id must not move the cursor.
+ */
+#include "sink/sink.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- log-linear histogram: fixed size, error below 0.4 %, exact maximum ---- */
+
+#define SUB_BITS 7
+#define SUB (1 << SUB_BITS)
+#define BUCKETS ((64 - SUB_BITS) * SUB)
+
+struct loghist {
+	uint64_t bucket[BUCKETS];
+	uint64_t count;
+	int64_t min, max;
+};
+
+static size_t bucket_of(uint64_t v)
+{
+	int e;
+
+	if (v < SUB)
+		return v;
+	e = 63 - __builtin_clzll(v) - SUB_BITS;
+	return (size_t)(e + 1) * SUB + ((v >> e) - SUB);
+}
+
+/* The middle of a bucket: at most half its width, 1/256 of its value, off. */
+static int64_t bucket_mid(size_t i)
+{
+	int e;
+
+	if (i < SUB)
+		return (int64_t)i;
+	e = (int)(i / SUB) - 1;
+	return (int64_t)(((i % SUB + SUB) << e) + ((1ULL << e) >> 1));
+}
+
+static void loghist_add(struct loghist *h, int64_t v, uint64_t times)
+{
+	if (v < 0)
+		return;
+	if (!h->count || v < h->min)
+		h->min = v;
+	h->bucket[bucket_of((uint64_t)v)] += times;
+	h->count += times;
+	if (v > h->max)
+		h->max = v;
+}
+
+/* Nearest rank: the smallest value with at least `permille` of the samples at
+ * or below it. */
+static int64_t loghist_at(const struct loghist *h, unsigned permille)
+{
+	uint64_t rank = (uint64_t)(((unsigned __int128)h->count * permille + 999) / 1000), cum = 0;
+
+	if (!rank)
+		rank = 1;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		cum += h->bucket[i];
+		if (cum >= rank) {
+			int64_t v = bucket_mid(i);
+
+			return v < h->min ? h->min : v > h->max ? h->max : v;
+		}
+	}
+	return h->max;
+}
+
+/* ---- the sink ---- */
+
+struct slow {
+	bool set;
+	char id[RP_ID_MAX];
+	int64_t total, frontend, queue, prefill, rest; /* RP_NONE unknown */
+};
+
+struct rp_term {
+	FILE *out;
+	bool color, tty;
+	int width, height;
+	int until_head;		/* lines until the column heads are due again */
+	uint64_t marked;	/* records with a star */
+	struct loghist queue, ttft, itl, icl, total;
+	struct slow slow_ttft, slow_total;
+};
+
+static void measure(struct rp_term *t)
+{
+	struct winsize w;
+
+	t->width = 80;
+	t->height = 0;
+	if (!t->tty || ioctl(fileno(t->out), TIOCGWINSZ, &w) < 0)
+		return;
+	if (w.ws_col >= 20)
+		t->width = w.ws_col > 512 ? 512 : w.ws_col;
+	t->height = w.ws_row;
+}
+
+struct rp_term *rp_term_new(FILE *out, int color)
+{
+	struct rp_term *t = calloc(1, sizeof(*t));
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if (!t)
+		return NULL;
+	t->out = out;
+	t->tty = isatty(fileno(out));
+	t->color = color < 0 ? t->tty && !(no && *no) && !(term && !strcmp(term, "dumb")) : color;
+	measure(t);
+	return t;
+}
+
+void rp_term_free(struct rp_term *t)
+{
+	free(t);
+}
+
+static const char *on(const struct rp_term *t, const char *seq)
+{
+	return t->color ? seq : "";
+}
+#define BOLD "\033[1m"
+#define DIM "\033[2m"
+#define RED "\033[31m"
+#define YELLOW "\033[33m"
+#define OFF "\033[0m"
+
+/* One line of text under construction, cut at the terminal's width. */
+struct line {
+	char s[512];
+	size_t n;
+};
+
+__attribute__((format(printf, 2, 3)))
+static void add(struct line *l, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(l->s + l->n, sizeof(l->s) - l->n, fmt, ap);
+	va_end(ap);
+	if (n > 0)
+		l->n += (size_t)n < sizeof(l->s) - l->n ? (size_t)n : sizeof(l->s) - l->n - 1;
+}
+
+static void emit(struct rp_term *t, struct line *l, const char *style)
+{
+	size_t w = (size_t)t->width;
+
+	for (size_t i = 0; i < l->n; i++)
+		if ((unsigned char)l->s[i] < 0x20 || (unsigned char)l->s[i] >= 0x7f)
+			l->s[i] = '?';
+	if (l->n > w) {
+		l->n = w;
+		l->s[w - 1] = l->s[w - 2] = '.';
+	}
+	while (l->n && l->s[l->n - 1] == ' ')
+		l->n--;
+	l->s[l->n] = '\0';
+	fprintf(t->out, "%s%s%s\n", on(t, style), l->s, *style ? on(t, OFF) : "");
+}
+
+/* At most `w` characters of s; what is cut ends in "..". */
+static void cut(char *dst, const char *s, size_t w)
+{
+	size_t n = strnlen(s, w + 1);
+
+	memcpy(dst, s, n > w ? w : n);
+	dst[n > w ? w : n] = '\0';
+	if (n > w && w >= 2)
+		dst[w - 1] = dst[w - 2] = '.';
+}
+
+/* A duration in three digits and its unit, at most 6 characters: 0us, 31us,
+ * 1.24ms, 11.2ms, 139ms, 1.24s, 2560s, 27.8h. Rounds to nearest. */
+static const char *dur(char *buf, size_t len, int64_t ns)
+{
+	static const struct {
+		double per;
+		const char *unit;
+	} u[] = { { 1e3, "us" }, { 1e6, "ms" }, { 1e9, "s" }, { 3600e9, "h" } };
+	double d;
+	size_t i;
+
+	/* limits where the rounded figure would need the next unit */
+	if (ns < 999500)
+		i = 0;
+	else if (ns < 999500000)
+		i = 1;
+	else if (ns < 9999500000000)
+		i = 2;
+	else
+		i = 3;
+	d = (double)ns / u[i].per;
+	snprintf(buf, len, "%.*f%s", i == 0 ? 0 : d < 9.995 ? 2 : d < 99.95 ? 1 : 0, d, u[i].unit);
+	return buf;
+}
+
+static const char *value_dur(char *buf, size_t len, const struct rp_value *v, int64_t unit)
+{
+	return v->known ? dur(buf, len, v->i * unit) : "-";
+}
+
+static const char *value_count(char *buf, size_t len, const struct rp_value *v)
+{
+	if (!v->known)
+		return "-";
+	if (v->i < 100000)
+		snprintf(buf, len, "%" PRId64, v->i);
+	else if (v->i < 9999500)
+		snprintf(buf, len, "%.0fk", (double)v->i / 1e3);
+	else
+		snprintf(buf, len, "%.0fM", (double)v->i / 1e6);
+	return buf;
+}
+
+/* ---- header ---- */
+
+void rp_term_header(struct rp_term *t, const struct rp_term_header *h)
+{
+	struct line l = { .n = 0 };
+	size_t wide = 0;
+
+	measure(t);
+	add(&l, "reqprobe %s  %s", RP_VERSION, h->engine ? h->engine : "unknown engine");
+	if (h->engine_version && *h->engine_version)
+		add(&l, " %s", h->engine_version);
+	add(&l, "  pid %u", h->pid);
+	if (h->more_pids)
+		add(&l, " and %u more", h->more_pids);
+	if (h->address)
+		add(&l, "  %s", h->address);
+	emit(t, &l, BOLD);
+	for (size_t i = 0; i < h->n_rows; i++) {
+		size_t n = strlen(h->rows[i].what);
+
+		if (n > wide && n <= 26)
+			wide = n;
+	}
+	for (size_t i = 0; i < h->n_rows; i++) {
+		const struct rp_term_row *r = &h->rows[i];
+		bool same = i && !strcmp(r->key, h->rows[i - 1].key);
+
+		l.n = 0;
+		add(&l, "  %-6s %-*s   %s", same ? "" : r->key, (int)wide, r->what, r->how ? r->how : "");
+		emit(t, &l, strcmp(r->key, "blind") ? "" : YELLOW);
+	}
+	l.n = 0;
+	if (h->metrics_url)
+		add(&l, "  metrics %s   Ctrl-C ends", h->metrics_url);
+	else
+		add(&l, "  metrics off   Ctrl-C ends");
+	emit(t, &l, "");
+	fputc('\n', t->out);
+	t->until_head = 0;
+	fflush(t->out);
+}
+
+/* ---- one line for each request ---- */
+
+enum col { C_TIME, C_ID, C_IN, C_OUT, C_QUEUE, C_TTFT, C_ITL, C_TOTAL, C_RTT, C_END, C_COUNT };
+
+static const struct {
+	const char *head;
+	int width;	/* with the space before it */
+	bool left;
+	int drop;	/* order in which a narrow terminal loses it; 0: stays */
+} cols[C_COUNT] = {
+	[C_TIME] = { "TIME", 8, true, 3 },
+	[C_ID] = { "ID", 16, true, 0 },
+	[C_IN] = { "IN", 6, false, 2 },
+	[C_OUT] = { "OUT", 6, false, 5 },
+	[C_QUEUE] = { "QUEUE", 7, false, 6 },
+	[C_TTFT] = { "TTFT", 7, false, 0 },
+	[C_ITL] = { "ITL", 7, false, 4 },
+	[C_TOTAL] = { "TOTAL", 7, false, 0 },
+	[C_RTT] = { "RTT", 7, false, 1 },
+	[C_END] = { "END", 9, true, 0 },
+};
+
+/* Which columns fit; the id gets what is left over. */
+static unsigned layout(const struct rp_term *t, int *id_width)
+{
+	unsigned show = (1u << C_COUNT) - 1;
+	int sum = 0;
+
+	for (int c = 0; c < C_COUNT; c++)
+		sum += cols[c].width;
+	for (int d = 1; sum > t->width && d <= 6; d++) {
+		for (int c = 0; c < C_COUNT; c++) {
+			if (cols[c].drop == d) {
+				show &= ~(1u << c);
+				sum -= cols[c].width;
+			}
+		}
+	}
+	*id_width = cols[C_ID].width + (t->width > sum ? t->width - sum : 0);
+	if (*id_width > 42)
+		*id_width = 42;
+	return show;
+}
+
+static void put_row(struct rp_term *t, const char *const *cell, const char *style)
+{
+	struct line l = { .n = 0 };
+	int id_width;
+	unsigned show = layout(t, &id_width);
+
+	for (int c = 0; c < C_COUNT; c++) {
+		int w = c == C_ID ? id_width : cols[c].width;
+		char text[64];
+
+		if (!(show & 1u << c))
+			continue;
+		cut(text, cell[c], (size_t)(w - (c != C_TIME)));
+		if (cols[c].left && l.n)
+			add(&l, " %-*s", w - 1, text);
+		else if (cols[c].left)
+			add(&l, "%-*s", w, text);
+		else
+			add(&l, "%*s", w, text);
+	}
+	emit(t, &l, style);
+}
+
+/* How it ended, in eight characters: the reason it finished with, or who broke off. */
+static void end_text(char *buf, size_t len, const struct rp_record *r, bool star)
+{
+	static const char *const shorts[RP_END_COUNT] = {
+		[RP_END_COMPLETE] = "complete",
+		[RP_END_CLIENT_DISCONNECT] = "client",
+		[RP_END_SERVER_CLOSE] = "server",
+		[RP_END_ERROR] = "error",
+		[RP_END_UNKNOWN] = "unknown",
+	};
+	const char *s = shorts[r->end];
+	char word[16], status[16];
+
+	if (r->end == RP_END_COMPLETE && r->finish_reason[0]) {
+		s = r->finish_reason;
+		if (!strcmp(s, "tool_calls"))
+			s = "tools";
+		else if (!strcmp(s, "content_filter"))
+			s = "filter";
+	} else if (r->end == RP_END_ERROR && r->status >= 400 && r->status < 1000) {
+		snprintf(status, sizeof(status), "err %d", r->status);
+		s = status;
+	}
+	cut(word, s, star ? 7 : 8);
+	snprintf(buf, len, "%s%s", word, star ? "*" : "");
+}
+
+static void track(struct slow *s, const struct rp_record *r, const struct rp_value *total)
+{
+	const struct rp_value *v = r->v;
+	int64_t known;
+
+	if (!total->known || (s->set && total->i <= s->total))
+		return;
+	s->set = true;
+	s->total = total->i;
+	memcpy(s->id, r->id[0] ? r->id : r->request_ids[0],
+	       r->id[0] ? sizeof(r->id) : sizeof(r->request_ids[0]));
+	s->rest = RP_NONE;
+	if (!v[RP_FIELD_P_FRONTEND].known || !v[RP_FIELD_P_QUEUE].known || !v[RP_FIELD_P_PREFILL].known)
+		return;
+	s->frontend = v[RP_FIELD_P_FRONTEND].i;
+	s->queue = v[RP_FIELD_P_QUEUE].i;
+	s->prefill = v[RP_FIELD_P_PREFILL].i;
+	known = s->frontend + s->queue + s->prefill;
+	/* from the engine's first token: its way to the socket, or all the decoding */
+	s->rest = s->total >= known ? s->total - known : RP_NONE;
+}
+
+void rp_term_record(struct rp_term *t, const struct rp_record *r)
+{
+	const struct rp_value *v = r->v;
+	bool lossy = r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS);
+	bool star = r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS | RP_FLAG_TRUNCATED |
+				RP_FLAG_LIMIT | RP_FLAG_PARSE_ERROR);
+	char when[16] = "-", in[24], out[24], queue[24], ttft[24], itl[24] = "-", total[24], rtt[24],
+	     end[24];
+	const char *cell[C_COUNT] = {
+		[C_TIME] = when,
+		[C_ID] = r->id[0] ? r->id : r->n_request_ids ? r->request_ids[0] : "-",
+		[C_IN] = value_count(in, sizeof(in), &v[RP_FIELD_TOK_PROMPT]),
+		[C_OUT] = value_count(out, sizeof(out), &v[RP_FIELD_TOK_COMPLETION]),
+		[C_QUEUE] = value_dur(queue, sizeof(queue), &v[RP_FIELD_P_QUEUE], 1),
+		[C_TTFT] = value_dur(ttft, sizeof(ttft), &v[RP_FIELD_S_TTFT], 1),
+		[C_ITL] = itl,
+		[C_TOTAL] = value_dur(total, sizeof(total), &v[RP_FIELD_S_DURATION], 1),
+		[C_RTT] = value_dur(rtt, sizeof(rtt), &v[RP_FIELD_NET_RTT], 1000),
+		[C_END] = end,
+	};
+
+	if (r->t_start != RP_NONE) {
+		time_t s = (time_t)((r->t_start + r->wall_offset) / 1000000000);
+		struct tm tm;
+
+		if (localtime_r(&s, &tm))
+			strftime(when, sizeof(when), "%H:%M:%S", &tm);
+	}
+	if (v[RP_FIELD_M_MEAN_ITL].known)
+		dur(itl, sizeof(itl), (int64_t)(v[RP_FIELD_M_MEAN_ITL].d * 1e6 + 0.5));
+	end_text(end, sizeof(end), r, star);
+	t->marked += star;
+
+	if (!lossy) {
+		if (v[RP_FIELD_P_QUEUE].known)
+			loghist_add(&t->queue, v[RP_FIELD_P_QUEUE].i, 1);
+		if (v[RP_FIELD_S_TTFT].known && !(r->flags & RP_FLAG_TRUNCATED))
+			loghist_add(&t->ttft, v[RP_FIELD_S_TTFT].i, 1);
+		if (v[RP_FIELD_S_DURATION].known && r->end == RP_END_COMPLETE)
+			loghist_add(&t->total, v[RP_FIELD_S_DURATION].i, 1);
+		track(&t->slow_ttft, r, &v[RP_FIELD_S_TTFT]);
+		track(&t->slow_total, r, &v[RP_FIELD_S_DURATION]);
+	}
+
+	measure(t);
+	if (t->until_head <= 0) {
+		const char *heads[C_COUNT];
+
+		for (int c = 0; c < C_COUNT; c++)
+			heads[c] = cols[c].head;
+		put_row(t, heads, BOLD);
+		t->until_head = t->height > 6 ? t->height - 2 : INT32_MAX;
+	}
+	put_row(t, cell, r->end == RP_END_COMPLETE ? "" : r->end == RP_END_ERROR ? RED : YELLOW);
+	if (t->height > 6)
+		t->until_head--;
+	fflush(t->out);
+}
+
+void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g)
+{
+	loghist_add(g->chunk ? &t->icl : &t->itl, g->gap_ns, g->n);
+}
+
+/* ---- summary ---- */
+
+static void quantiles(struct rp_term *t, const char *name, const struct loghist *h)
+{
+	static const unsigned at[] = { 500, 900, 990 };
+	struct line l = { .n = 0 };
+	char d[24];
+
+	add(&l, "%-7s", name);
+	for (size_t i = 0; i < 3; i++)
+		add(&l, " %8s", h->count ? dur(d, sizeof(d), loghist_at(h, at[i])) : "-");
+	add(&l, " %8s", h->count ? dur(d, sizeof(d), h->max) : "-");
+	emit(t, &l, "");
+}
+
+struct share {
+	const char *name;
+	int64_t ns;
+};
+
+static int by_size(const void *a, const void *b)
+{
+	const struct share *x = a, *y = b;
+
+	return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
+}
+
+static void slowest(struct rp_term *t, const struct slow *s, const char *what, const char *rest)
+{
+	struct share sh[] = { { "queue", s->queue }, { "prefill", s->prefill },
+			      { "front end", s->frontend }, { rest, s->rest } };
+	struct line l = { .n = 0 };
+	char id[20], d[24];
+	bool first = true;
+
+	cut(id, s->id[0] ? s->id : "a request", 15);
+	add(&l, "slowest: %s  %s %s", id, what, dur(d, sizeof(d), s->total));
+	if (s->rest != RP_NONE && s->total > 0) {
+		qsort(sh, 4, sizeof(*sh), by_size);
+		for (int i = 0; i < 4; i++) {
+			int64_t pct = (sh[i].ns * 200 + s->total) / (2 * s->total);
+
+			if (pct < 1)
+				continue;
+			add(&l, "%s %d%% %s", first ? ":" : ",", (int)pct, sh[i].name);
+			first = false;
+		}
+	}
+	emit(t, &l, "");
+}
+
+/* "3 tls, 1 io_uring": those that are not 0; false when all are. */
+static bool nonzero(struct line *l, const char *const *names, const uint64_t *v, size_t n)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (!v[i])
+			continue;
+		add(l, "%s%" PRIu64 " %s", any ? ", " : "", v[i], names[i]);
+		any = true;
+	}
+	return any;
+}
+
+static void warn_row(struct rp_term *t, const char *what, const char *const *names, const uint64_t *v,
+		     size_t n, const char *tail)
+{
+	struct line l = { .n = 0 };
+
+	add(&l, "%s", what);
+	if (!nonzero(&l, names, v, n))
+		return;
+	add(&l, "%s", tail);
+	emit(t, &l, YELLOW);
+}
+
+void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
+{
+	static const char *const unobserved_names[] = { "tls", "http/2", "other", "io_uring" };
+	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
+					s->unobserved_io_uring };
+	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory", "marks" };
+	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
+				    s->limit_memory, s->limit_marks };
+	static const char *const byte_names[] = { "lost", "cut" };
+	const uint64_t bytes[] = { s->bytes_lost, s->bytes_cut };
+	uint64_t lost = 0;
+	struct line l = { .n = 0 };
+	char tail[48];
+
+	measure(t);
+	fputc('\n', t->out);
+	for (int c = 0; c < RP_CLASS_COUNT; c++)
+		lost += s->lost[c];
+	add(&l, "%" PRIu64 " request%s", s->started, s->started == 1 ? "" : "s");
+	if (s->started) {
+		add(&l, ": ");
+		nonzero(&l, rp_end_names, s->ends, RP_END_COUNT);
+		if (s->in_flight)
+			add(&l, "%s%" PRIu64 " in flight", l.s[l.n - 1] == ' ' ? "" : ", ", s->in_flight);
+	}
+	snprintf(tail, sizeof(tail), "%" PRIu64 " event%s lost", lost, lost == 1 ? "" : "s");
+	if (l.n + 2 + strlen(tail) > (size_t)t->width) { /* the loss must not be cut off */
+		emit(t, &l, BOLD);
+		l.n = 0;
+	}
+	add(&l, "%s%s", l.n ? "; " : "", tail);
+	emit(t, &l, BOLD);
+
+	l.n = 0;
+	add(&l, "%-7s %8s %8s %8s %8s", "", "p50", "p90", "p99", "max");
+	emit(t, &l, DIM);
+	quantiles(t, "queue", &t->queue);
+	quantiles(t, "ttft", &t->ttft);
+	quantiles(t, "itl", &t->itl);
+	if (!t->itl.count && t->icl.count) /* events are all there is to time */
+		quantiles(t, "chunk", &t->icl);
+	if (!t->ttft.count && t->total.count)
+		quantiles(t, "total", &t->total);
+	if (t->slow_ttft.set)
+		slowest(t, &t->slow_ttft, "ttft", "delivery");
+	else if (t->slow_total.set)
+		slowest(t, &t->slow_total, "total", "decode");
+
+	if (t->marked) {
+		l.n = 0;
+		add(&l, "* %" PRIu64 " record%s incomplete: see flags in the JSONL", t->marked,
+		    t->marked == 1 ? "" : "s");
+		emit(t, &l, YELLOW);
+	}
+	if (lost)
+		warn_row(t, "lost events: ", rp_class_names, s->lost, RP_CLASS_COUNT, " (try a larger --ring)");
+	warn_row(t, "stream bytes: ", byte_names, bytes, 2, "");
+	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
+	warn_row(t, "limits hit: ", limit_names, limits, 5, " (try a larger --memory)");
+	warn_row(t, "unobserved: ", unobserved_names, unobserved, 4, "; see reqprobe doctor");
+	fflush(t->out);
+}

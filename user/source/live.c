@@ -1,0 +1,1019 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* live.c - see live.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "source/live.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "reqprobe/bpf_shared.h"
+#include "reqprobe.skel.h"
+
+#define RP_MAX_LINKS 4096
+#define RP_CLOCK_STEP 1000000LL
+#define RP_SWEEP_EVERY 10000000000ULL
+#define RP_INIT_PID_NS 0xEFFFFFFCU
+
+struct hook_link {
+	uint32_t pid;
+	int fd;
+};
+
+/* A LOSS report in preparation: see report_loss(). */
+struct loss_report {
+	bool pending;
+	uint64_t pos;		/* to be made when the consumer gets here */
+	uint64_t first_new;	/* ids from here on were born after the walk */
+	struct rp_ev_loss loss;
+	struct rp_ev_conn_close *alive;
+	size_t n, room;
+};
+
+struct rp_live {
+	struct rp_live_opts o;
+	struct reqprobe_bpf *skel;
+	struct bpf_link *links[8];
+	size_t nlinks;
+	bool raw;
+	int stats_fd;
+	uint32_t ns_ino;	/* our pid namespace; 0 = the initial one */
+	uint32_t ns_level;	/* and its depth */
+	uint32_t tgid;		/* this process, as the kernel knows it */
+
+	/* ring buffer, mapped */
+	size_t page, ring_size;
+	unsigned long *cons;
+	const unsigned long *prod;
+	const uint8_t *data;
+
+	struct hook_link *hooks;
+	size_t nhooks, hooks_room;
+	int uprobe_type;	/* -1 = not looked up yet */
+
+	bool clock_sent;
+	int64_t clock_last, clock_told;
+	struct rp_ev_loss told;	/* the last LOSS reported */
+	struct loss_report report;
+
+	bool sweep_due;
+	uint64_t sweep_at;
+	uint32_t sweep_gen;
+};
+
+static int g_verbose;
+
+static int rp_libbpf_print(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	if (g_verbose < 1 || (level == LIBBPF_DEBUG && g_verbose < 3))
+		return 0;
+	return vfprintf(stderr, fmt, ap);
+}
+
+__attribute__((format(printf, 3, 4)))
+static void rp_say(char *err, size_t len, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err || !len)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(err, len, fmt, ap);
+	va_end(ap);
+}
+
+static uint64_t rp_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
+}
+
+void rp_live_defaults(struct rp_live_opts *o)
+{
+	memset(o, 0, sizeof(*o));
+	o->ring_bytes = 8 << 20;
+	o->payload_max = 256 << 10;
+	o->max_conns = 65536;
+	o->max_threads = 16384;
+	o->max_procs = 4096;
+	o->stats = true;
+}
+
+/* ---- open ---- */
+
+static int rp_check_opts(const struct rp_live_opts *o, char *err, size_t len)
+{
+	if (o->ring_bytes < 65536 || (o->ring_bytes & (o->ring_bytes - 1))) {
+		rp_say(err, len, "ring size %u is not a power of two of at least 65536",
+		       o->ring_bytes);
+		return -EINVAL;
+	}
+	if (!o->max_conns || !o->max_threads || !o->max_procs) {
+		rp_say(err, len, "map sizes must not be 0");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Old kernels charge maps against RLIMIT_MEMLOCK; new ones don't look. */
+static void rp_raise_memlock(void)
+{
+	struct rlimit r = { RLIM_INFINITY, RLIM_INFINITY };
+
+	setrlimit(RLIMIT_MEMLOCK, &r);
+}
+
+/* What the kernel must have at all, so that a refusal names it. */
+static int rp_check_kernel(char *err, size_t len)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, opts);
+	int fd, e;
+
+	fd = bpf_map_create(BPF_MAP_TYPE_ARRAY, NULL, 4, 4, 1, &opts);
+	if (fd < 0) {
+		e = -errno;
+		if (e == -EPERM || e == -EACCES) {
+			rp_say(err, len, "not permitted to use bpf(2): run as root, or with "
+			       "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
+			return -EPERM;
+		}
+		rp_say(err, len, "this kernel has no usable bpf(2): %s", strerror(-e));
+		return e == -ENOMEM ? e : -ENOTSUP;
+	}
+	close(fd);
+	fd = bpf_map_create(BPF_MAP_TYPE_RINGBUF, NULL, 0, 0, 65536, &opts);
+	if (fd < 0) {
+		e = -errno;
+		rp_say(err, len, "this kernel has no BPF ring buffer (Linux 5.8 has): %s",
+		       strerror(-e));
+		return e == -EPERM ? e : -ENOTSUP;
+	}
+	close(fd);
+	if (access("/sys/kernel/btf/vmlinux", R_OK)) {
+		rp_say(err, len, "this kernel does not describe its types "
+		       "(/sys/kernel/btf/vmlinux: %s): it needs CONFIG_DEBUG_INFO_BTF",
+		       strerror(errno));
+		return -ENOTSUP;
+	}
+	return 0;
+}
+
+/* The seven programs that are attached for good, in both variants. */
+static void rp_pairs(struct reqprobe_bpf *s, struct bpf_program *btf[7], struct bpf_program *raw[7])
+{
+	btf[0] = s->progs.rp_sys_exit;
+	raw[0] = s->progs.rp_sys_exit_raw;
+	btf[1] = s->progs.rp_sys_enter;
+	raw[1] = s->progs.rp_sys_enter_raw;
+	btf[2] = s->progs.rp_sock_state;
+	raw[2] = s->progs.rp_sock_state_raw;
+	btf[3] = s->progs.rp_sock_destroy;
+	raw[3] = s->progs.rp_sock_destroy_raw;
+	btf[4] = s->progs.rp_proc_fork;
+	raw[4] = s->progs.rp_proc_fork_raw;
+	btf[5] = s->progs.rp_proc_exec;
+	raw[5] = s->progs.rp_proc_exec_raw;
+	btf[6] = s->progs.rp_proc_exit;
+	raw[6] = s->progs.rp_proc_exit_raw;
+}
+
+static void rp_detach(struct rp_live *l)
+{
+	while (l->nlinks)
+		bpf_link__destroy(l->links[--l->nlinks]);
+}
+
+static void rp_unload(struct rp_live *l)
+{
+	rp_detach(l);
+	reqprobe_bpf__destroy(l->skel);
+	l->skel = NULL;
+}
+
+static int rp_load(struct rp_live *l, bool raw, bool sweep)
+{
+	struct bpf_program *btf_progs[7], *raw_progs[7];
+	struct reqprobe_bpf *s;
+	int i, err;
+
+	s = reqprobe_bpf__open();
+	if (!s)
+		return -errno;
+	l->skel = s;
+	l->raw = raw;
+	bpf_map__set_max_entries(s->maps.ring, l->o.ring_bytes);
+	bpf_map__set_max_entries(s->maps.conns, l->o.max_conns);
+	bpf_map__set_max_entries(s->maps.threads, l->o.max_threads);
+	bpf_map__set_max_entries(s->maps.watched, l->o.max_procs);
+	s->rodata->payload_max = l->o.payload_max;
+	s->rodata->pid_level = l->ns_level;
+	rp_pairs(s, btf_progs, raw_progs);
+	for (i = 0; i < 7; i++) {
+		bpf_program__set_autoload(btf_progs[i], !raw);
+		bpf_program__set_autoload(raw_progs[i], raw);
+	}
+	bpf_program__set_autoload(s->progs.rp_find_pid, false);
+	bpf_program__set_autoload(s->progs.rp_sweep_unix, sweep);
+	err = reqprobe_bpf__load(s);
+	if (err)
+		rp_unload(l);
+	return err;
+}
+
+static int rp_attach(struct rp_live *l)
+{
+	struct bpf_program *btf_progs[7], *raw_progs[7];
+	struct bpf_link *link;
+	int i;
+
+	rp_pairs(l->skel, btf_progs, raw_progs);
+	for (i = 0; i < 7; i++) {
+		link = bpf_program__attach(l->raw ? raw_progs[i] : btf_progs[i]);
+		if (!link)
+			return -errno;
+		l->links[l->nlinks++] = link;
+	}
+	/* Attached is not proof: see both ends of one call of ours. */
+	l->skel->bss->selftest_tgid = l->tgid;
+	shutdown(-1, SHUT_RD);
+	if (__atomic_load_n(&l->skel->bss->selftest_seen, __ATOMIC_ACQUIRE) !=
+	    (RP_SELFTEST_ENTER | RP_SELFTEST_EXIT))
+		return -ENOTSUP;
+	l->skel->bss->selftest_tgid = 0;
+	return 0;
+}
+
+static int rp_map_ring(struct rp_live *l)
+{
+	int fd = bpf_map__fd(l->skel->maps.ring);
+	void *p;
+
+	l->page = (size_t)sysconf(_SC_PAGESIZE);
+	l->ring_size = l->o.ring_bytes;
+	p = mmap(NULL, l->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	l->cons = p;
+	/* the data area appears twice, so that no record is ever split */
+	p = mmap(NULL, l->page + 2 * l->ring_size, PROT_READ, MAP_SHARED, fd, (off_t)l->page);
+	if (p == MAP_FAILED)
+		return -errno;
+	l->prod = p;
+	l->data = (const uint8_t *)p + l->page;
+	return 0;
+}
+
+/*
+ * Run the task iterator for one pid of our namespace. It is an object of its
+ * own each time, small and short-lived, so that pid_level can still be set
+ * before the main one is loaded.
+ */
+static int rp_find_pid(struct rp_live *l, uint32_t pid, uint32_t *tgid, uint32_t *level)
+{
+	struct reqprobe_bpf *s = reqprobe_bpf__open();
+	struct bpf_program *p;
+	struct bpf_map *m;
+	struct bpf_link *link;
+	char buf[64];
+	int fd, err;
+
+	if (!s)
+		return -errno;
+	bpf_object__for_each_program(p, s->obj)
+		bpf_program__set_autoload(p, p == s->progs.rp_find_pid);
+	bpf_object__for_each_map(m, s->obj)
+		if (!bpf_map__is_internal(m))
+			bpf_map__set_max_entries(m, m == s->maps.ring ? (uint32_t)getpagesize() : 1);
+	s->bss->find_ns = l->ns_ino;
+	s->bss->find_pid = pid;
+	err = reqprobe_bpf__load(s);
+	if (err)
+		goto out;
+	link = bpf_program__attach_iter(s->progs.rp_find_pid, NULL);
+	if (!link) {
+		err = -errno;
+		goto out;
+	}
+	fd = bpf_iter_create(bpf_link__fd(link));
+	if (fd < 0) {
+		err = -errno;
+	} else {
+		while (read(fd, buf, sizeof(buf)) > 0)
+			;
+		close(fd);
+		*tgid = s->bss->found_tgid;
+		*level = s->bss->found_level;
+		err = *tgid ? 0 : -ESRCH;
+	}
+	bpf_link__destroy(link);
+out:
+	reqprobe_bpf__destroy(s);
+	return err;
+}
+
+/* Where we are: pids are translated only outside the initial namespace. */
+static int rp_find_ns(struct rp_live *l)
+{
+	struct stat st;
+
+	if (stat("/proc/self/ns/pid", &st))
+		return -errno;
+	l->tgid = (uint32_t)getpid();
+	if (st.st_ino == RP_INIT_PID_NS)
+		return 0;
+	l->ns_ino = (uint32_t)st.st_ino;
+	return rp_find_pid(l, (uint32_t)getpid(), &l->tgid, &l->ns_level);
+}
+
+static int rp_start(struct rp_live *l, bool raw)
+{
+	int err;
+
+	/* the sweep of Unix sockets is welcome, not needed */
+	err = rp_load(l, raw, true);
+	if (err)
+		err = rp_load(l, raw, false);
+	if (err)
+		return err;
+	err = rp_attach(l);
+	if (err)
+		rp_unload(l);
+	return err;
+}
+
+int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbuf, size_t errlen)
+{
+	struct rp_live *l;
+	int err;
+
+	if (errbuf && errlen)
+		errbuf[0] = 0;
+	*out = NULL;
+	err = rp_check_opts(o, errbuf, errlen);
+	if (err)
+		return err;
+	g_verbose = o->verbose;
+	libbpf_set_print(rp_libbpf_print);
+	rp_raise_memlock();
+	err = rp_check_kernel(errbuf, errlen);
+	if (err)
+		return err;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->o = *o;
+	if (l->o.payload_max > RP_PAYLOAD_LIMIT)
+		l->o.payload_max = RP_PAYLOAD_LIMIT;
+	l->stats_fd = -1;
+	l->uprobe_type = -1;
+	err = rp_find_ns(l);
+	if (err) {
+		rp_say(errbuf, errlen, "cannot tell which pid namespace this is: %s (it takes /proc, "
+		       "and BPF task iterators when it is not the first one)", strerror(-err));
+		goto fail;
+	}
+	err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
+	if (err)
+		err = rp_start(l, true);
+	if (err) {
+		rp_say(errbuf, errlen, err == -EPERM || err == -EACCES ?
+		       "the kernel refused the BPF programs (%s): run as root, or with CAP_BPF "
+		       "and CAP_PERFMON" :
+		       "the BPF programs could not be loaded and attached (%s): see reqprobe doctor",
+		       strerror(-err));
+		err = err == -EPERM || err == -EACCES ? -EPERM :
+		      err == -ENOMEM ? -ENOMEM : -ENOTSUP;
+		goto fail;
+	}
+	err = rp_map_ring(l);
+	if (err) {
+		rp_say(errbuf, errlen, "the ring buffer could not be mapped: %s", strerror(-err));
+		goto fail;
+	}
+	if (o->stats)
+		l->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	*out = l;
+	return 0;
+fail:
+	rp_live_close(l);
+	return err;
+}
+
+void rp_live_close(struct rp_live *l)
+{
+	if (!l)
+		return;
+	while (l->nhooks)
+		close(l->hooks[--l->nhooks].fd);
+	free(l->hooks);
+	free(l->report.alive);
+	if (l->cons)
+		munmap(l->cons, l->page);
+	if (l->prod)
+		munmap((void *)l->prod, l->page + 2 * l->ring_size);
+	if (l->stats_fd >= 0)
+		close(l->stats_fd);
+	rp_unload(l);
+	free(l);
+}
+
+/* ---- what to watch ---- */
+
+int rp_live_global_pid(struct rp_live *l, uint32_t pid, uint32_t *global)
+{
+	uint32_t level;
+
+	if (!l->ns_ino) {
+		*global = pid;
+		return 0;
+	}
+	return rp_find_pid(l, pid, global, &level);
+}
+
+static bool rp_alive(uint32_t pid)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%u", pid);
+	return !access(path, F_OK);
+}
+
+int rp_live_watch(struct rp_live *l, uint32_t pid)
+{
+	uint32_t tgid;
+	int err;
+
+	if (!pid || !rp_alive(pid))
+		return -ESRCH;
+	err = rp_live_global_pid(l, pid, &tgid);
+	if (err)
+		return err;
+	__atomic_fetch_or(&l->skel->bss->watch_bits[RP_WATCH_WORD(tgid)], RP_WATCH_BIT(tgid),
+			  __ATOMIC_SEQ_CST);
+	if (bpf_map_update_elem(bpf_map__fd(l->skel->maps.watched), &tgid, &pid, BPF_ANY)) {
+		err = -errno;
+		if (err == -E2BIG)
+			__atomic_fetch_add(&l->skel->bss->stats[0].map_full[RP_MAP_PROCS], 1,
+					   __ATOMIC_RELAXED);
+		return err;
+	}
+	/* its exit may have come between the look and the entry */
+	if (!rp_alive(pid)) {
+		bpf_map_delete_elem(bpf_map__fd(l->skel->maps.watched), &tgid);
+		return -ESRCH;
+	}
+	return 0;
+}
+
+int rp_live_add_listener(struct rp_live *l, uint32_t netns_ino, uint16_t port)
+{
+	struct rp_listener_key key = { .netns = netns_ino, .port = port };
+	struct rp_listener_val val = { .keep = 1 };
+	int fd = bpf_map__fd(l->skel->maps.listeners);
+
+	if (!port)
+		return 0;
+	if (!bpf_map_lookup_elem(fd, &key, &val))
+		val.keep = 1;
+	if (!bpf_map_update_elem(fd, &key, &val, BPF_ANY))
+		return 0;
+	if (errno == E2BIG)
+		__atomic_fetch_add(&l->skel->bss->stats[0].map_full[RP_MAP_LISTENERS], 1,
+				   __ATOMIC_RELAXED);
+	return -errno;
+}
+
+int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_t n)
+{
+	int fd = bpf_map__fd(l->skel->maps.hooks);
+	uint32_t i, j;
+
+	if (n > RP_MAX_HOOKS)
+		return -E2BIG;
+	for (i = 0; i < n; i++) {
+		for (j = 0; j < RP_HOOK_READS; j++) {
+			const struct rp_hook_read *r = &specs[i].read[j];
+
+			if (r->kind > RP_READ_LIST || r->arg > 5 || r->depth > 3 ||
+			    (r->kind == RP_READ_MEM && !r->depth) ||
+			    (r->kind == RP_READ_LIST && j + 1 < RP_HOOK_READS &&
+			     specs[i].read[j + 1].kind != RP_READ_NONE) ||
+			    (r->kind >= RP_READ_MEM && r->width != 1 && r->width != 2 &&
+			     r->width != 4 && r->width != 8))
+				return -EINVAL;
+		}
+		if (bpf_map_update_elem(fd, &i, &specs[i], BPF_ANY))
+			return -errno;
+	}
+	return 0;
+}
+
+static int rp_uprobe_type(void)
+{
+	FILE *f = fopen("/sys/bus/event_source/devices/uprobe/type", "re");
+	int type = -1;
+
+	if (!f)
+		return -ENOTSUP;
+	if (fscanf(f, "%d", &type) != 1)
+		type = -ENOTSUP;
+	fclose(f);
+	return type;
+}
+
+/*
+ * A perf event held by a BPF link: both vanish with our last descriptor, so a
+ * crash leaves nothing behind. Never through tracefs, whose probes stay.
+ */
+static int rp_uprobe_link(struct rp_live *l, uint32_t pid, const char *path, uint64_t offset,
+			  uint32_t hook)
+{
+	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = hook);
+	struct perf_event_attr attr = {
+		.size = sizeof(attr),
+		.type = (uint32_t)l->uprobe_type,
+		.config1 = (uint64_t)(uintptr_t)path,
+		.config2 = offset,
+	};
+	int perf, link, err;
+
+	perf = (int)syscall(SYS_perf_event_open, &attr, (pid_t)pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+	if (perf < 0)
+		return -errno;
+	link = bpf_link_create(bpf_program__fd(l->skel->progs.rp_uprobe), perf, BPF_PERF_EVENT,
+			       &opts);
+	err = link < 0 ? -errno : link;
+	close(perf); /* the link holds it */
+	return err;
+}
+
+int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
+			uint64_t offset)
+{
+	struct hook_link *p;
+	size_t room;
+	int fd;
+
+	if (hook >= RP_MAX_HOOKS || !pid)
+		return -EINVAL;
+	if (l->nhooks >= RP_MAX_LINKS)
+		return -ENOSPC;
+	if (l->nhooks == l->hooks_room) {
+		room = l->hooks_room ? 2 * l->hooks_room : 32;
+		p = realloc(l->hooks, room * sizeof(*p));
+		if (!p)
+			return -ENOMEM;
+		l->hooks = p;
+		l->hooks_room = room;
+	}
+	if (l->uprobe_type < 0) {
+		l->uprobe_type = rp_uprobe_type();
+		if (l->uprobe_type < 0)
+			return -ENOTSUP;
+	}
+	fd = rp_uprobe_link(l, pid, path, offset, hook);
+	if (fd < 0)
+		return fd;
+	l->hooks[l->nhooks].pid = pid;
+	l->hooks[l->nhooks++].fd = fd;
+	return 0;
+}
+
+void rp_live_detach_pid(struct rp_live *l, uint32_t pid)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < l->nhooks; i++) {
+		if (l->hooks[i].pid == pid)
+			close(l->hooks[i].fd);
+		else
+			l->hooks[n++] = l->hooks[i];
+	}
+	l->nhooks = n;
+}
+
+/* ---- counters ---- */
+
+void rp_live_loss(struct rp_live *l, struct rp_ev_loss *out)
+{
+	size_t i, j;
+
+	memset(out, 0, sizeof(*out));
+	out->h.size = sizeof(*out);
+	out->h.type = RP_EV_LOSS;
+	out->h.ts = rp_now();
+	for (i = 0; i < RP_STAT_SLOTS; i++) {
+		const struct rp_stat *s = (const void *)&l->skel->bss->stats[i];
+
+		for (j = 0; j < RP_CLASS_COUNT; j++) {
+			out->lost[j] += __atomic_load_n(&s->lost[j], __ATOMIC_RELAXED);
+			out->seen[j] += __atomic_load_n(&s->seen[j], __ATOMIC_RELAXED);
+		}
+		for (j = 0; j < RP_MAP_COUNT; j++)
+			out->map_full[j] += __atomic_load_n(&s->map_full[j], __ATOMIC_RELAXED);
+	}
+}
+
+void rp_live_hook_counts(struct rp_live *l, uint64_t *counts, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		counts[i] = i < RP_MAX_HOOKS ?
+			__atomic_load_n(&l->skel->bss->hook_seq[i], __ATOMIC_RELAXED) : 0;
+}
+
+size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *st, size_t n)
+{
+	struct bpf_program *p;
+	size_t i = 0;
+
+	bpf_object__for_each_program(p, l->skel->obj) {
+		struct bpf_prog_info info = {};
+		uint32_t len = sizeof(info);
+		int fd = bpf_program__fd(p);
+
+		if (fd < 0)
+			continue;
+		if (i < n) {
+			st[i].name = bpf_program__name(p);
+			st[i].run_ns = st[i].run_cnt = 0;
+			if (!bpf_obj_get_info_by_fd(fd, &info, &len)) {
+				st[i].run_ns = info.run_time_ns;
+				st[i].run_cnt = info.run_cnt;
+			}
+		}
+		i++;
+	}
+	return i;
+}
+
+size_t rp_live_memory(const struct rp_live *l)
+{
+	const size_t elem = 56; /* struct htab_elem and its bucket, about */
+	struct bpf_map *m;
+	size_t sum = 0;
+
+	bpf_object__for_each_map(m, l->skel->obj) {
+		size_t k = bpf_map__key_size(m), v = bpf_map__value_size(m);
+		size_t n = bpf_map__max_entries(m);
+
+		if (bpf_map__type(m) == BPF_MAP_TYPE_RINGBUF)
+			sum += n + 3 * l->page;
+		else if (bpf_map__type(m) == BPF_MAP_TYPE_HASH)
+			sum += n * (((k + 7) & ~7UL) + ((v + 7) & ~7UL) + elem);
+		else
+			sum += n * ((v + 7) & ~7UL);
+	}
+	return sum + sizeof(*l) + l->hooks_room * sizeof(*l->hooks) +
+	       l->report.room * sizeof(*l->report.alive);
+}
+
+/* ---- drain ---- */
+
+size_t rp_live_backlog(const struct rp_live *l)
+{
+	return __atomic_load_n(l->prod, __ATOMIC_ACQUIRE) - *l->cons;
+}
+
+static int64_t rp_wall_offset(void)
+{
+	struct timespec a, r, b;
+	int64_t best = INT64_MAX, off = 0, width, mid;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		clock_gettime(CLOCK_REALTIME, &r);
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		width = (b.tv_sec - a.tv_sec) * 1000000000LL + b.tv_nsec - a.tv_nsec;
+		if (width >= best)
+			continue;
+		best = width;
+		mid = a.tv_sec * 1000000000LL + a.tv_nsec + width / 2;
+		off = r.tv_sec * 1000000000LL + r.tv_nsec - mid;
+	}
+	return off;
+}
+
+static void rp_user_hdr(struct rp_event_hdr *h, size_t size, uint8_t type)
+{
+	memset(h, 0, size);
+	h->size = (uint32_t)size;
+	h->type = type;
+	h->ts = rp_now();
+}
+
+/* A clock that is slewed drifts away slowly: told too, but that is no step. */
+static int rp_tell_clock(struct rp_live *l, rp_event_fn fn, void *ctx)
+{
+	struct rp_ev_clock e;
+	int64_t off = rp_wall_offset(), step, drift;
+	int err;
+
+	step = llabs(off - l->clock_last);
+	drift = llabs(off - l->clock_told);
+	l->clock_last = off;
+	if (l->clock_sent && drift <= RP_CLOCK_STEP)
+		return 0;
+	rp_user_hdr(&e.h, sizeof(e), RP_EV_CLOCK);
+	e.offset = off;
+	e.step = l->clock_sent && step > RP_CLOCK_STEP;
+	l->clock_sent = true;
+	l->clock_told = off;
+	err = fn(ctx, &e.h);
+	return err < 0 ? err : 1;
+}
+
+/* Every connection the kernel side knows: calls `f` for each. */
+typedef void (*conn_fn)(struct rp_live *l, uint64_t key, const struct rp_conn *c, void *arg);
+
+static void rp_walk_conns(struct rp_live *l, conn_fn f, void *arg)
+{
+	enum { BATCH = 1024 };
+	LIBBPF_OPTS(bpf_map_batch_opts, opts);
+	int fd = bpf_map__fd(l->skel->maps.conns), err;
+	uint64_t *keys = malloc(BATCH * sizeof(*keys));
+	struct rp_conn *vals = malloc(BATCH * sizeof(*vals));
+	uint32_t in = 0, out = 0, n, i;
+	bool first = true;
+
+	while (keys && vals) {
+		n = BATCH;
+		err = bpf_map_lookup_batch(fd, first ? NULL : &in, &out, keys, vals, &n, &opts) ?
+			errno : 0;
+		if (err && err != ENOENT)
+			break;
+		for (i = 0; i < n; i++)
+			f(l, keys[i], &vals[i], arg);
+		if (err)
+			break;
+		in = out;
+		first = false;
+	}
+	free(keys);
+	free(vals);
+}
+
+static struct rp_ev_conn_close *rp_alive_add(struct loss_report *r)
+{
+	struct rp_ev_conn_close *p;
+	size_t room;
+
+	if (r->n == r->room) {
+		room = r->room ? 2 * r->room : 256;
+		p = realloc(r->alive, room * sizeof(*p));
+		if (!p)
+			return NULL;
+		r->alive = p;
+		r->room = room;
+	}
+	p = &r->alive[r->n++];
+	memset(p, 0, sizeof(*p));
+	p->h.size = sizeof(*p);
+	p->h.type = RP_EV_ALIVE;
+	return p;
+}
+
+static void rp_note_alive(struct rp_live *l, uint64_t key, const struct rp_conn *c, void *arg)
+{
+	struct rp_ev_conn_close *e = rp_alive_add(&l->report);
+
+	(void)key;
+	(void)arg;
+	if (!e)
+		return;
+	e->h.pid = c->pid;
+	e->conn = c->id;
+	e->rx = c->rx;
+	e->tx = c->tx;
+	e->retrans = c->retrans;
+}
+
+/*
+ * Loss counters moved. Walk the connections now, and report when everything
+ * that was in the ring at the end of the walk has been passed on: then the
+ * totals are not ahead of the data, and connections born since the walk are
+ * known from their CONN_OPEN on the way (rp_seen_open).
+ */
+static void rp_prepare_loss(struct rp_live *l)
+{
+	struct loss_report *r = &l->report;
+	struct rp_ev_loss now;
+
+	if (r->pending)
+		return;
+	rp_live_loss(l, &now);
+	if (!memcmp(now.lost, l->told.lost, sizeof(now.lost)) &&
+	    !memcmp(now.map_full, l->told.map_full, sizeof(now.map_full)))
+		return;
+	r->loss = now;
+	r->n = 0;
+	r->first_new = __atomic_load_n(&l->skel->bss->last_conn, __ATOMIC_ACQUIRE) + 1;
+	rp_walk_conns(l, rp_note_alive, NULL);
+	r->pos = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
+	r->pending = true;
+}
+
+static void rp_seen_open(struct rp_live *l, const struct rp_ev_conn_open *e)
+{
+	struct rp_ev_conn_close *a;
+
+	if (e->conn < l->report.first_new)
+		return;
+	a = rp_alive_add(&l->report);
+	if (a)
+		a->conn = e->conn;
+}
+
+static int rp_report_loss(struct rp_live *l, rp_event_fn fn, void *ctx)
+{
+	struct loss_report *r = &l->report;
+	struct rp_event_hdr end;
+	size_t i;
+	int err;
+
+	r->pending = false;
+	l->told = r->loss;
+	r->loss.h.ts = rp_now();
+	err = fn(ctx, &r->loss.h);
+	for (i = 0; i < r->n && err >= 0; i++) {
+		r->alive[i].h.ts = rp_now();
+		err = fn(ctx, &r->alive[i].h);
+	}
+	if (err < 0)
+		return err;
+	rp_user_hdr(&end, sizeof(end), RP_EV_ALIVE_END);
+	err = fn(ctx, &end);
+	return err < 0 ? err : (int)r->n + 2;
+}
+
+/* ---- Unix sockets that ended without a close(2) of their own ---- */
+
+struct sweep {
+	uint64_t last_id;
+	struct rp_ev_conn_close *gone;
+	uint64_t *keys;
+	size_t n, room;
+};
+
+static void rp_note_swept(struct rp_live *l, uint64_t key, const struct rp_conn *c, void *arg)
+{
+	struct sweep *s = arg;
+	struct rp_ev_conn_close *e;
+
+	if (!(c->flags & RP_CONN_UNIX) || c->id > s->last_id ||
+	    c->sweep == (uint16_t)l->sweep_gen || s->n == s->room)
+		return;
+	s->keys[s->n] = key;
+	e = &s->gone[s->n++];
+	rp_user_hdr(&e->h, sizeof(*e), RP_EV_CONN_CLOSE);
+	e->h.flags = RP_F_SYNTH | RP_F_UNIX;
+	e->h.pid = c->pid;
+	e->conn = c->id;
+	e->rx = c->rx;
+	e->tx = c->tx;
+}
+
+static int rp_run_sweep(struct rp_live *l)
+{
+	struct bpf_link *link;
+	char buf[64];
+	int fd;
+
+	link = bpf_program__attach_iter(l->skel->progs.rp_sweep_unix, NULL);
+	if (!link)
+		return -errno;
+	fd = bpf_iter_create(bpf_link__fd(link));
+	if (fd >= 0) {
+		while (read(fd, buf, sizeof(buf)) > 0)
+			;
+		close(fd);
+	}
+	bpf_link__destroy(link);
+	return fd < 0 ? -errno : 0;
+}
+
+/*
+ * A Unix socket closed by the exit of its process, by dup2 or while another
+ * thread was inside it passes no close(2) with a single reference. After an
+ * exit, and now and then, look which are still open anywhere.
+ */
+static int rp_sweep(struct rp_live *l, rp_event_fn fn, void *ctx)
+{
+	struct reqprobe_bpf *s = l->skel;
+	struct sweep sw = {};
+	int n = 0, err, fd = bpf_map__fd(s->maps.conns);
+	uint32_t count = __atomic_load_n(&s->bss->unix_conns, __ATOMIC_RELAXED);
+	uint64_t now = rp_now();
+	size_t i;
+
+	if (!count || bpf_program__fd(s->progs.rp_sweep_unix) < 0 ||
+	    (!l->sweep_due && now < l->sweep_at))
+		return 0;
+	l->sweep_due = false;
+	l->sweep_at = now + RP_SWEEP_EVERY;
+	if (!(uint16_t)++l->sweep_gen)
+		l->sweep_gen++;
+	s->bss->sweep_gen = l->sweep_gen;
+	sw.last_id = __atomic_load_n(&s->bss->last_conn, __ATOMIC_ACQUIRE);
+	sw.room = count + 64;
+	sw.gone = calloc(sw.room, sizeof(*sw.gone));
+	sw.keys = calloc(sw.room, sizeof(*sw.keys));
+	if (sw.gone && sw.keys && !rp_run_sweep(l))
+		rp_walk_conns(l, rp_note_swept, &sw);
+	for (i = 0; i < sw.n; i++) {
+		if (bpf_map_delete_elem(fd, &sw.keys[i]))
+			continue;
+		__atomic_fetch_sub(&s->bss->unix_conns, 1, __ATOMIC_RELAXED);
+		n++;
+		err = fn(ctx, &sw.gone[i].h);
+		if (err < 0) {
+			n = err;
+			break;
+		}
+	}
+	free(sw.gone);
+	free(sw.keys);
+	return n;
+}
+
+int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
+{
+	const size_t mask = l->ring_size - 1;
+	unsigned long cons = *l->cons, prod;
+	const struct rp_event_hdr *ev;
+	struct rp_ev_tick tick;
+	size_t drained = 0;
+	int n = 0, err;
+	uint32_t len;
+
+	if (!l->clock_sent) {
+		err = rp_tell_clock(l, fn, ctx);
+		if (err < 0)
+			return err;
+		n += err;
+	}
+	rp_prepare_loss(l);
+	prod = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
+	while (!budget || drained < budget) {
+		if (l->report.pending && cons >= l->report.pos) {
+			err = rp_report_loss(l, fn, ctx);
+			if (err < 0)
+				return err;
+			n += err;
+		}
+		/* one look at the end per call: a fast producer must not hold us here */
+		if (cons >= prod)
+			break;
+		len = __atomic_load_n((const uint32_t *)(l->data + (cons & mask)), __ATOMIC_ACQUIRE);
+		if (len & BPF_RINGBUF_BUSY_BIT)
+			break;
+		ev = (const void *)(l->data + (cons & mask) + BPF_RINGBUF_HDR_SZ);
+		err = 0;
+		if (!(len & BPF_RINGBUF_DISCARD_BIT)) {
+			if (ev->type == RP_EV_CONN_OPEN && l->report.pending)
+				rp_seen_open(l, (const void *)ev);
+			if (ev->type == RP_EV_PROC)
+				l->sweep_due = true;
+			err = fn(ctx, ev);
+			n++;
+		}
+		len &= ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
+		cons += (len + BPF_RINGBUF_HDR_SZ + 7) & ~7UL;
+		__atomic_store_n(l->cons, cons, __ATOMIC_RELEASE);
+		drained++;
+		if (err < 0)
+			return err;
+	}
+	err = rp_sweep(l, fn, ctx);
+	if (err < 0)
+		return err;
+	n += err;
+	err = rp_tell_clock(l, fn, ctx);
+	if (err < 0)
+		return err;
+	n += err;
+	rp_user_hdr(&tick.h, sizeof(tick), RP_EV_TICK);
+	err = fn(ctx, &tick.h);
+	return err < 0 ? err : n + 1;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * live.h - the kernel as a source of events: loads the BPF objects, attaches
+ * them, drains the ring buffer. Knows nothing of requests.
+ * Errors are negative errno; `err` of rp_live_open() gets one line in plain
+ * words (what failed, why, what to do), NUL-terminated.
+ */
+#ifndef REQPROBE_LIVE_H
+#define REQPROBE_LIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "reqprobe/event.h"
+
+struct rp_live;
+
+struct rp_live_opts {
+	uint32_t ring_bytes;	/* power of two, >= 64 KiB; default 8 MiB */
+	uint32_t payload_max;	/* bytes of one call copied to user space; default 256 KiB */
+	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
+	bool stats;		/* account BPF run time (bpf_enable_stats); default on */
+	int verbose;
+	bool no_tp_btf;		/* tests: pretend the kernel refuses tp_btf */
+};
+void rp_live_defaults(struct rp_live_opts *o);
+
+/* Every kernel feature in use. `rp_feature_probe` tests behaviour (loads, attaches
+ * and, where possible, sees it fire), never a version number. */
+enum rp_feature_id {
+	RP_FEAT_BTF,		/* /sys/kernel/btf/vmlinux */
+	RP_FEAT_BPF,		/* bpf() allowed: a trivial program loads */
+	RP_FEAT_RINGBUF,
+	RP_FEAT_TP_BTF,		/* typed tracepoints attach and fire */
+	RP_FEAT_RAW_TP,		/* raw tracepoints attach and fire (fallback) */
+	RP_FEAT_TRACEFS,	/* mounted or mountable; only bpftrace-like tools need it: informative */
+	RP_FEAT_UPROBE,		/* perf uprobe link with cookie attaches and fires */
+	RP_FEAT_UPROBE_MULTI,
+	RP_FEAT_PREEMPT_KFUNC,	/* bpf_preempt_disable() */
+	RP_FEAT_TASK_ITER,	/* bpf_iter over tasks: pid namespaces */
+	RP_FEAT_BPF_STATS,	/* run time accounting */
+	RP_FEAT_SOCK_STATE,	/* inet_sock_set_state, tcp_destroy_sock */
+	RP_FEAT_COUNT,
+};
+enum rp_feature_state { RP_FEAT_YES, RP_FEAT_NO, RP_FEAT_DENIED, RP_FEAT_UNKNOWN };
+struct rp_feature {
+	const char *name;	/* short */
+	const char *since;	/* kernel it came with, for the reader only */
+	const char *lost;	/* what is lost without it */
+	bool required;
+	enum rp_feature_state state;
+	int err;		/* negative errno of the probe */
+	bool used;		/* chosen by rp_live_open on this kernel */
+	char note[96];
+};
+/* Fills all RP_FEAT_COUNT entries. Never fails as a whole. */
+void rp_feature_probe(struct rp_feature *f);
+
+/*
+ * Open, size, load and attach everything that is not tied to a process:
+ * syscalls, sockets, process events. Nothing is reported until rp_live_watch().
+ * -EPERM: not permitted; -ENOTSUP: the kernel lacks what is needed.
+ */
+int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *err, size_t errlen);
+
+/* Watch process `pid` (thread group, as this process sees it) and, in the
+ * kernel, all that it forks from now on. Existing children are the caller's
+ * to name. -ESRCH if it is gone. */
+int rp_live_watch(struct rp_live *l, uint32_t pid);
+/* Global (initial namespace) pid for a pid as we see it; same if we are there. */
+int rp_live_global_pid(struct rp_live *l, uint32_t pid, uint32_t *global);
+
+/* Server-side connections to this port are attributed to the tree from their
+ * handshake on. Learned by itself for sockets that start to listen later. */
+int rp_live_add_listener(struct rp_live *l, uint32_t netns_ino, uint16_t port);
+
+/* The engine's hook table, indexed by hook number. Before any attach. */
+int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_t n);
+/*
+ * Attach an entry uprobe for hook number `hook` at `offset` bytes into the file
+ * `path` (e.g. /proc/PID/map_files/... or /proc/PID/root/...), for process
+ * `pid` only. Held by a link: gone when this process is gone, however it ends.
+ * -ENOSPC beyond 4096 links.
+ */
+int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
+			uint64_t offset);
+/* Close the links of a process that is gone. */
+void rp_live_detach_pid(struct rp_live *l, uint32_t pid);
+
+typedef int (*rp_event_fn)(void *ctx, const struct rp_event_hdr *ev);
+/*
+ * Drain what is in the ring now, in order, then make the user-space events
+ * that are due: TICK (every call), CLOCK (when the wall clock stepped by more
+ * than 1 ms), LOSS (when a loss counter moved; then one ALIVE for each
+ * connection still in the kernel's map and an ALIVE_END). Returns the number
+ * of events, or the first negative value fn returned. Never blocks. At most
+ * `budget` ring records are drained (0 = all).
+ */
+int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget);
+/* Bytes waiting in the ring now. */
+size_t rp_live_backlog(const struct rp_live *l);
+
+struct rp_prog_stat {
+	const char *name;
+	uint64_t run_ns, run_cnt;	/* kernel's own accounting; 0 when off */
+};
+/* Loaded programs. Returns their number; fills at most n. */
+size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *s, size_t n);
+/* Totals: seen = submitted + lost. */
+void rp_live_loss(struct rp_live *l, struct rp_ev_loss *out);
+/* Entries per hook, to tell an attached hook that never fires. */
+void rp_live_hook_counts(struct rp_live *l, uint64_t *counts, size_t n);
+/* Memory this source holds in the kernel and mapped here, bytes (estimate from
+ * map sizes). */
+size_t rp_live_memory(const struct rp_live *l);
+
+void rp_live_close(struct rp_live *l);
+
+#endif

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* internal.h - state shared by the files of user/timeline/, and by nobody else. */
+#ifndef REQPROBE_TIMELINE_INTERNAL_H
+#define REQPROBE_TIMELINE_INTERNAL_H
+
+#include "lib/map.h"
+#include "protocol/sse.h"
+#include "timeline/timeline.h"
+
+#define RP_MAX_OBSERVERS 8
+#define RP_MAX_SESSIONS 64
+#define RP_MAX_LISTENERS 1024
+#define RP_MAX_NOTICES 32
+
+/*
+ * After the last sign of an end, events that were already under way may still
+ * come: the exit of a write runs after the peer has seen the bytes, the slot of
+ * a cancelled request is released one decode step later.
+ */
+#define RP_GRACE_NS (500 * 1000000LL)
+/* A response whose position was lost and that stays quiet is given up. */
+#define RP_LOST_QUIET_NS (2000 * 1000000LL)
+/* Totals that run ahead of what was delivered are a loss after this long. */
+#define RP_SUSPECT_NS (200 * 1000000LL)
+
+struct task;
+struct request;
+
+enum body_kind { BODY_NONE, BODY_SSE, BODY_NDJSON, BODY_JSON };
+
+struct session {
+	uint32_t root_pid;
+	char engine[32], version[64], host[64];
+	uint32_t hooks_attached;
+	enum rp_hook_reason hook_reason;
+	uint8_t roles[RP_MAX_HOOKS];
+	bool has_role[8]; /* by enum rp_role */
+	uint64_t hits, finished_unjoined;
+	bool silent_said;
+};
+
+/* HTTP state of a connection: only for those that speak it. */
+struct http {
+	struct rp_http1 req, resp;
+	struct rp_json req_json, json; /* request body; response body or event */
+	struct rp_sse sse;
+	struct request *rx;		/* whose request is being received */
+	struct request *head, *tail;	/* oldest first: head owns the response being sent */
+	enum body_kind body;
+	bool json_open;			/* an event's document is being fed */
+	bool rx_lost, tx_lost;		/* position in the stream unknown */
+	int64_t resp_start;		/* START of a response head, status not yet known */
+};
+
+struct conn {
+	uint64_t id;
+	uint32_t pid;
+	uint32_t tid;			/* last thread that read from it */
+	enum rp_proto proto;
+	struct rp_ev_conn_open o;
+	bool known;			/* CONN_OPEN was seen */
+	bool pre_attach, owner_dead, unobserved;
+	int64_t t_established;
+	uint64_t off[2];
+	bool have_off[2];
+	uint64_t suspect[2];
+	int64_t suspect_ts;
+	uint32_t retrans;
+	uint32_t requests;
+	int64_t peer_fin, peer_rst, local_fin, closed;
+	int64_t last_tx;
+	bool alive;			/* confirmed since the last LOSS */
+	struct http *h;
+};
+
+struct task {
+	uint32_t pid;
+	int64_t id;
+	struct request *req;		/* NULL: answered or unknown */
+	struct task *next_of_req;
+	int64_t t_queued, t_scheduled, t_first, t_last, t_final, t_released;
+	int64_t prev_token;		/* for gaps; RP_NONE after a loss */
+	uint64_t slot;
+	bool has_slot;
+	uint64_t tokens;
+	uint32_t choice;
+};
+
+struct marks {
+	struct rp_mark *m;
+	size_t n, cap;
+};
+
+struct request {
+	struct rp_record r;
+	struct request *next;		/* in its connection, or in the pending list */
+	struct conn *conn;		/* NULL once detached */
+	struct session *s;
+	bool recorded;			/* an inference request; others are only counted */
+	bool head_seen, rx_done, resp_seen, done_marker;
+	bool midstream;
+	uint32_t retrans0;
+	/* token events */
+	int64_t usage_prev;		/* completion tokens told so far by usage */
+	bool usage_all;			/* every token event carried usage */
+	int64_t prev_event[64];		/* per choice: last token event, for gaps */
+	uint64_t choices_seen;
+	bool gap_since;			/* bytes were missing since the last token event */
+	enum rp_reason no_first;	/* why a first token seen later isn't the first */
+	/* engine */
+	struct task *tasks;
+	unsigned n_tasks, n_open;
+	int64_t finished_at;		/* HTTP side is over, waits for the engine's */
+	struct marks eng, chunk;
+};
+
+struct rp_timeline {
+	struct rp_timeline_opts o;
+	struct rp_observer obs[RP_MAX_OBSERVERS];
+	unsigned n_obs;
+	struct rp_stats st;
+	struct rp_map conns;		/* (id, 0) */
+	struct rp_map threads;		/* (tid, 0) -> conn */
+	struct rp_map tasks;		/* (pid, id) */
+	struct rp_map slots;		/* (pid, slot) -> task */
+	struct rp_map procs;		/* (pid, 0) -> session */
+	struct session sessions[RP_MAX_SESSIONS];
+	unsigned n_sessions;
+	struct session nobody;		/* when no SESSION named the process */
+	uint32_t listeners[RP_MAX_LISTENERS]; /* port | 0x10000 */
+	unsigned n_listeners;
+	struct request *pending, **pending_tail;
+	uint64_t next_seq;
+	int64_t now;			/* newest instant seen */
+	int64_t wall_offset;
+	uint64_t clock_steps;
+	int64_t loss_ts;
+	uint32_t hook_seq[RP_MAX_HOOKS];
+	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
+	uint32_t hook_tid[RP_MAX_HOOKS];
+	bool tls_said, stopping;
+	int64_t tls_first;
+	char tls_ports[128];
+	uint32_t said;			/* notices given, by kind */
+};
+
+enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS };
+
+/* timeline.c */
+void *rp_tl_alloc(struct rp_timeline *t, size_t n);
+void rp_tl_free(struct rp_timeline *t, void *p, size_t n);
+void rp_tl_notice(struct rp_timeline *t, int kind, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n);
+struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
+void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
+		uint32_t tokens, uint32_t choice);
+
+/* connection.c */
+int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep);
+void rp_tl_conn_open(struct rp_timeline *t, const struct rp_ev_conn_open *e);
+void rp_tl_conn_proto(struct rp_timeline *t, const struct rp_ev_conn_proto *e);
+void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e);
+void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e);
+void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e);
+void rp_tl_conns_settle(struct rp_timeline *t, bool all);
+void rp_tl_conn_gone(struct rp_timeline *t, struct conn *c);
+
+/* request.c */
+struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t ts);
+void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct rp_http1_head *h);
+void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f);
+void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct rp_http1_head *h);
+void rp_tl_event(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f,
+		 const char *event_name, int64_t ts);
+void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f);
+/* The HTTP side is over; detaches from the connection and records it, now or
+ * when the engine's side is over too. */
+void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts);
+void rp_tl_pending(struct rp_timeline *t, bool all);
+
+/* step.c */
+void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e);
+/* Entries of hooks were lost: whose is unknown, so all at work are touched. */
+void rp_tl_hook_loss(struct rp_timeline *t);
+void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q);
+void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid);
+void rp_tl_tasks_free(struct rp_timeline *t);
+
+#endif

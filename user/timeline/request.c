@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* request.c - one request from its first byte to its record. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "timeline/internal.h"
+
+struct route {
+	const char *suffix;
+	enum rp_operation op;
+};
+
+/* By the end of the path: servers are mounted under prefixes. */
+static const struct route routes[] = {
+	{ "/chat/completions", RP_OP_CHAT },
+	{ "/api/chat", RP_OP_CHAT },
+	{ "/completions", RP_OP_COMPLETION },
+	{ "/completion", RP_OP_COMPLETION },
+	{ "/api/generate", RP_OP_COMPLETION },
+	{ "/infill", RP_OP_INFILL },
+	{ "/embeddings", RP_OP_EMBEDDINGS },
+	{ "/embedding", RP_OP_EMBEDDINGS },
+	{ "/api/embed", RP_OP_EMBEDDINGS },
+	{ "/rerank", RP_OP_RERANK },
+	{ "/reranking", RP_OP_RERANK },
+};
+
+static enum rp_operation operation(const char *method, const char *path)
+{
+	size_t n = strlen(path);
+
+	if (strcmp(method, "POST"))
+		return RP_OP_OTHER;
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+		size_t l = strlen(routes[i].suffix);
+
+		if (n >= l && !memcmp(path + n - l, routes[i].suffix, l))
+			return routes[i].op;
+	}
+	return RP_OP_OTHER;
+}
+
+static bool generative(enum rp_operation op)
+{
+	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
+}
+
+struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t ts)
+{
+	struct request *q;
+	struct rp_record *r;
+
+	if (t->st.in_flight >= t->o.max_requests) {
+		t->st.limit_requests++;
+		rp_tl_notice(t, SAY_LIMIT, "limit of %u requests in flight reached: more are not followed",
+			     t->o.max_requests);
+		return NULL;
+	}
+	q = rp_tl_alloc(t, sizeof(*q));
+	if (!q)
+		return NULL;
+	q->conn = c;
+	q->s = rp_tl_session(t, c->pid);
+	q->retrans0 = c->retrans;
+	q->usage_all = true;
+	for (unsigned i = 0; i < 64; i++)
+		q->prev_event[i] = RP_NONE;
+	r = &q->r;
+	r->t_start = ts;
+	r->t_request_end = r->t_first_byte = r->t_first_event = r->t_first_token = RP_NONE;
+	r->t_second_token = r->t_first_output = r->t_last_token = r->t_end = RP_NONE;
+	r->t_queued = r->t_scheduled = r->t_eng_first = r->t_eng_last = r->t_eng_end = RP_NONE;
+	r->tok_prompt = r->tok_completion_usage = r->tok_cached = r->tok_reasoning = RP_NONE;
+	r->tok_prompt_engine = r->tok_engine = r->chunk_tokens = RP_NONE;
+	r->preemptions = r->requeues = r->steps = RP_NONE;
+	r->stream = -1;
+	r->choices = 1;
+	r->operation = RP_OP_OTHER;
+	r->wall_offset = t->wall_offset;
+	r->family = c->known ? c->o.family : 0;
+	r->lport = c->o.lport;
+	r->rport = c->o.rport;
+	memcpy(r->laddr, c->o.laddr, sizeof(r->laddr));
+	memcpy(r->raddr, c->o.raddr, sizeof(r->raddr));
+	r->conn_reused = c->requests > 0 || c->pre_attach;
+	r->t_established = c->t_established;
+	r->rtt_status = c->o.family == AF_UNIX ? RP_RTT_UNIX : c->o.rtt_status;
+	r->rtt_us = c->o.rtt_status == RP_RTT_HANDSHAKE ? (int64_t)c->o.rtt_us : RP_NONE;
+	if (c->pre_attach)
+		r->flags |= RP_FLAG_PRE_ATTACH;
+	if (c->h->tail)
+		c->h->tail->next = q;
+	else
+		c->h->head = q;
+	c->h->tail = q;
+	return q;
+}
+
+void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct rp_http1_head *h)
+{
+	struct rp_record *r = &q->r;
+
+	q->head_seen = true;
+	q->conn->requests++;
+	memcpy(r->method, h->method, sizeof(r->method));
+	memcpy(r->path, h->path, sizeof(r->path));
+	memcpy(r->x_request_id, h->x_request_id, sizeof(r->x_request_id));
+	memcpy(r->traceparent, h->traceparent, sizeof(r->traceparent));
+	if (h->path_cut)
+		r->flags |= RP_FLAG_LIMIT;
+	r->operation = operation(h->method, h->path);
+	q->recorded = r->operation != RP_OP_OTHER;
+	if (!q->recorded) {
+		t->st.other_paths++;
+		return;
+	}
+	t->st.started++;
+	t->st.in_flight++;
+	t->st.bytes_rx += r->bytes_rx;
+}
+
+void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
+{
+	struct rp_record *r = &q->r;
+	int64_t n = f->n != RP_ABSENT && f->n > 1 ? f->n : 1;
+	int64_t p = f->prompts != RP_ABSENT && f->prompts > 1 ? f->prompts : 1;
+
+	(void)t;
+	if (!r->model[0])
+		memcpy(r->model, f->model, sizeof(r->model));
+	if (r->stream < 0 && f->stream >= 0)
+		r->stream = f->stream;
+	if (n > 1 << 16)
+		n = 1 << 16;
+	if (p > 1 << 16)
+		p = 1 << 16;
+	if (generative(r->operation) && n * p > r->choices)
+		r->choices = (int)(n * p);
+}
+
+void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct rp_http1_head *h)
+{
+	struct rp_record *r = &q->r;
+
+	(void)t;
+	r->status = h->status;
+	if (!strcmp(h->content_type, "text/event-stream") ||
+	    !strcmp(h->content_type, "application/x-ndjson"))
+		r->stream = 1;
+	else if (h->status < 400)
+		r->stream = 0;
+	if (h->content_encoding[0] && strcmp(h->content_encoding, "identity"))
+		r->flags |= RP_FLAG_ENCODED;
+	if (h->status >= 400) {
+		r->has_error = true;
+		r->error_where = "status";
+	}
+}
+
+/* What responses and events say alike. */
+static void take_facts(struct request *q, const struct rp_json_facts *f)
+{
+	struct rp_record *r = &q->r;
+
+	if (f->id[0] && !r->id[0])
+		memcpy(r->id, f->id, sizeof(r->id));
+	/* The server's name for the model is the better one: requests may use aliases. */
+	if (f->model[0])
+		memcpy(r->model, f->model, sizeof(r->model));
+	if (f->finished || f->stop == 1 || f->finish_reason[0]) {
+		if (f->finish_reason[0])
+			memcpy(r->finish_reason, f->finish_reason, sizeof(r->finish_reason));
+	}
+	if (f->prompt_tokens != RP_ABSENT)
+		r->tok_prompt = f->prompt_tokens;
+	if (f->completion_tokens != RP_ABSENT)
+		r->tok_completion_usage = f->completion_tokens;
+	if (f->cached_tokens != RP_ABSENT)
+		r->tok_cached = f->cached_tokens;
+	else if (f->t_cache_n != RP_ABSENT)
+		r->tok_cached = f->t_cache_n;
+	if (f->reasoning_tokens != RP_ABSENT)
+		r->tok_reasoning = f->reasoning_tokens;
+	/* llama.cpp without usage: its timings count the same tokens */
+	if (r->tok_completion_usage == RP_NONE && f->t_predicted_n != RP_ABSENT)
+		r->tok_completion_usage = f->t_predicted_n;
+	if (f->error && !r->has_error) {
+		r->has_error = true;
+		r->error_where = "stream";
+	}
+	if (f->error) {
+		memcpy(r->error_type, f->error_type, sizeof(r->error_type));
+		memcpy(r->error_code, f->error_code, sizeof(r->error_code));
+	}
+	q->choices_seen |= f->choices;
+}
+
+static void token_event(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f,
+			int64_t ts)
+{
+	struct rp_record *r = &q->r;
+	uint64_t who = f->content | f->reasoning | f->tool;
+	uint32_t k = 1;
+
+	/* Usage in every event tells the tokens of each; one choice only, since
+	 * engines count them per choice there. */
+	if (f->completion_tokens != RP_ABSENT && f->completion_tokens >= q->usage_prev &&
+	    r->choices == 1) {
+		k = (uint32_t)(f->completion_tokens - q->usage_prev);
+		r->chunk_tokens = (r->chunk_tokens == RP_NONE ? 0 : r->chunk_tokens) + k;
+	} else {
+		q->usage_all = false;
+	}
+	r->chunks++;
+	if (r->t_first_token == RP_NONE) {
+		if (q->no_first == RP_WHY_NONE)
+			r->t_first_token = ts;
+	} else if (r->t_second_token == RP_NONE && !q->gap_since) {
+		r->t_second_token = ts;
+	}
+	if (r->t_first_output == RP_NONE && (f->content | f->tool) && q->no_first == RP_WHY_NONE)
+		r->t_first_output = ts;
+	if (r->t_last_token != RP_NONE && !q->gap_since)
+		rp_tl_gap(t, q, true, ts - r->t_last_token, 1);
+	r->t_last_token = ts;
+
+	for (unsigned c = 0; c < 64 && who >> c; c++) {
+		int64_t prev = q->prev_event[c];
+
+		if (!(who >> c & 1))
+			continue;
+		if (q->gap_since)
+			prev = RP_NONE;
+		if (!q->n_tasks && k) {
+			if (prev != RP_NONE)
+				rp_tl_gap(t, q, false, (ts - prev) / k, k);
+			else if (k > 1)
+				rp_tl_gap(t, q, false, 0, k - 1);
+		}
+		if (k)
+			q->prev_event[c] = ts;
+		rp_tl_mark(t, q, &q->chunk, ts, k, c);
+	}
+	q->gap_since = false;
+}
+
+void rp_tl_event(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f,
+		 const char *event_name, int64_t ts)
+{
+	struct rp_record *r = &q->r;
+
+	if (f->done_marker) {
+		q->done_marker = true;
+		return;
+	}
+	if (r->t_first_event == RP_NONE && q->no_first == RP_WHY_NONE)
+		r->t_first_event = ts;
+	take_facts(q, f);
+	if (!strcmp(event_name, "error") && !r->has_error) {
+		r->has_error = true;
+		r->error_where = "stream";
+	}
+	if (f->content | f->reasoning | f->tool)
+		token_event(t, q, f, ts);
+	if (f->completion_tokens != RP_ABSENT && f->completion_tokens > q->usage_prev)
+		q->usage_prev = f->completion_tokens;
+	if (f->stop == 1)
+		q->done_marker = true; /* native streams have no [DONE] */
+}
+
+void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
+{
+	(void)t;
+	take_facts(q, f);
+}
+
+/* ---- the end ---- */
+
+static enum rp_reason engine_why(const struct request *q)
+{
+	const struct session *s = q->s;
+
+	if (q->n_tasks)
+		return RP_WHY_NONE;
+	if (q->midstream)
+		return RP_WHY_NOT_SEEN;
+	switch (s->hook_reason) {
+	case RP_HOOKS_NONE_FOR_ENGINE: return RP_WHY_NO_ENGINE_HOOKS;
+	case RP_HOOKS_STRIPPED: return RP_WHY_STRIPPED;
+	case RP_HOOKS_NOT_PERMITTED: return RP_WHY_NOT_PERMITTED;
+	case RP_HOOKS_OFF: return RP_WHY_HOOKS_OFF;
+	default: break;
+	}
+	if (q->r.flags & RP_FLAG_LOST_EVENTS)
+		return RP_WHY_LOST;
+	return s->hits ? RP_WHY_NOT_JOINED : RP_WHY_SILENT;
+}
+
+static enum rp_reason stream_why(const struct request *q, enum rp_end end)
+{
+	const struct rp_record *r = &q->r;
+
+	if (!generative(r->operation))
+		return RP_WHY_NOT_GENERATIVE;
+	if (q->no_first != RP_WHY_NONE)
+		return q->no_first;
+	if (r->flags & RP_FLAG_ENCODED)
+		return RP_WHY_ENCODED;
+	if (r->stream == 0)
+		return RP_WHY_NOT_STREAMING;
+	if (r->flags & RP_FLAG_LOST_EVENTS)
+		return RP_WHY_LOST;
+	if (r->flags & RP_FLAG_TRUNCATED)
+		return RP_WHY_TRUNCATED;
+	if (end != RP_END_COMPLETE)
+		return RP_WHY_NOT_REACHED;
+	return RP_WHY_NO_TOKEN;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	if (a == RP_NONE)
+		return b;
+	return b != RP_NONE && b < a ? b : a;
+}
+
+static int64_t later(int64_t a, int64_t b)
+{
+	return a == RP_NONE || (b != RP_NONE && b > a) ? b : a;
+}
+
+/* Several tasks of one request: first of the firsts, last of the lasts. */
+static void take_tasks(struct request *q)
+{
+	struct rp_record *r = &q->r;
+
+	for (struct task *k = q->tasks; k; k = k->next_of_req) {
+		r->t_queued = earlier(r->t_queued, k->t_queued);
+		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
+		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
+		r->t_eng_last = later(r->t_eng_last, k->t_last);
+		r->t_eng_end = later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
+		if (q->s->has_role[RP_ROLE_TOKEN] && generative(r->operation))
+			r->tok_engine = (r->tok_engine == RP_NONE ? 0 : r->tok_engine) +
+					(int64_t)k->tokens;
+		if (r->n_request_ids < RP_REQUEST_IDS)
+			snprintf(r->request_ids[r->n_request_ids++], sizeof(r->request_ids[0]),
+				 "%lld", (long long)k->id);
+	}
+}
+
+static void emit(struct rp_timeline *t, struct request *q)
+{
+	struct rp_record *r = &q->r;
+
+	take_tasks(q);
+	r->joined = q->n_tasks > 0;
+	r->engine_why = engine_why(q);
+	if (!r->joined && q->s->hook_reason == RP_HOOKS_OK && !q->midstream) {
+		t->st.not_joined++;
+		/* Attached is not proof: say so when nothing ever fires. */
+		if (!q->s->hits && ++q->s->finished_unjoined == 3 && !q->s->silent_said) {
+			q->s->silent_said = true;
+			for (unsigned i = 0; i < t->n_obs; i++)
+				if (t->obs[i].notice)
+					t->obs[i].notice(t->obs[i].ctx,
+							 "engine hooks are attached but silent: queue, prefill and decode times are null");
+		}
+	}
+	if (q->n_tasks > (unsigned)r->choices && generative(r->operation))
+		r->choices = (int)q->n_tasks;
+	for (int c = r->choices; c < 64; c++)
+		if (q->choices_seen >> c & 1)
+			r->choices = c + 1;
+	if (!q->usage_all)
+		r->chunk_tokens = RP_NONE;
+	r->engine_name = q->s->engine;
+	r->engine_version = q->s->version;
+	if (t->wall_offset != r->wall_offset)
+		r->flags |= RP_FLAG_CLOCK_STEP;
+	r->eng_marks = q->eng.m;
+	r->n_eng_marks = q->eng.n;
+	r->chunk_marks = q->chunk.m;
+	r->n_chunk_marks = q->chunk.n;
+	r->itl_wanted = t->o.itl;
+	r->itl_source = q->eng.n ? RP_ITL_ENGINE : q->chunk.n ? RP_ITL_SERVER : RP_ITL_NONE;
+	r->seq = ++t->next_seq;
+	rp_derive(r);
+	t->st.ends[r->end]++;
+	t->st.in_flight--;
+	if (r->v[RP_FIELD_TOK_PROMPT].known)
+		t->st.tokens_prompt += (uint64_t)r->v[RP_FIELD_TOK_PROMPT].i;
+	/* engine tokens were counted as they came */
+	if (r->v[RP_FIELD_TOK_COMPLETION].known && r->token_source != RP_TOKENS_ENGINE)
+		t->st.tokens_completion += (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i;
+	for (unsigned i = 0; i < t->n_obs; i++)
+		if (t->obs[i].record)
+			t->obs[i].record(t->obs[i].ctx, r);
+}
+
+static void request_free(struct rp_timeline *t, struct request *q)
+{
+	rp_tl_tasks_detach(t, q);
+	t->st.memory -= (q->eng.cap + q->chunk.cap) * sizeof(struct rp_mark);
+	free(q->eng.m);
+	free(q->chunk.m);
+	rp_tl_free(t, q, sizeof(*q));
+}
+
+/* Does the engine still work for it, and will it say when it stops? */
+static bool engine_busy(const struct request *q)
+{
+	return q->n_open && q->s->has_role[RP_ROLE_RELEASED];
+}
+
+void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts)
+{
+	struct conn *c = q->conn;
+	struct rp_record *r = &q->r;
+	struct request **p = &c->h->head, *prev = NULL;
+
+	while (*p && *p != q) {
+		prev = *p;
+		p = &(*p)->next;
+	}
+	if (*p)
+		*p = q->next;
+	if (c->h->tail == q)
+		c->h->tail = prev;
+	if (c->h->rx == q)
+		c->h->rx = NULL;
+	q->next = NULL;
+
+	if (!q->recorded) {
+		request_free(t, q);
+		return;
+	}
+	r->pid = c->pid;
+	r->end = end;
+	if (end == RP_END_COMPLETE || end == RP_END_ERROR)
+		r->t_end = ts;
+	else
+		r->t_end = RP_NONE; /* the last byte of the response was never sent */
+	r->retransmits = c->o.family == AF_UNIX || !c->known ? RP_NONE :
+							       (int64_t)(c->retrans - q->retrans0);
+	r->stream_why = stream_why(q, end);
+	q->conn = NULL;
+	if (end != RP_END_COMPLETE && end != RP_END_ERROR && !t->stopping && engine_busy(q)) {
+		q->finished_at = t->now;
+		*t->pending_tail = q;
+		t->pending_tail = &q->next;
+		return;
+	}
+	emit(t, q);
+	request_free(t, q);
+}
+
+void rp_tl_pending(struct rp_timeline *t, bool all)
+{
+	struct request **p = &t->pending, *q;
+
+	while ((q = *p)) {
+		if (!all && engine_busy(q) && t->now - q->finished_at < RP_GRACE_NS) {
+			p = &q->next;
+			continue;
+		}
+		*p = q->next;
+		emit(t, q);
+		request_free(t, q);
+	}
+	t->pending_tail = p;
+}

@@ -1,0 +1,835 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* watch.c - the verb without a name: follow a running engine. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/proc.h"
+#include "lib/map.h"
+#include "run.h"
+
+#define DRAIN_NS 10000000L
+#define MAX_PROGS 32
+
+/* A process that may still map the engine's library: looked at again. */
+struct late {
+	uint32_t pid;
+	unsigned tries;
+	uint64_t at;
+};
+static const unsigned late_ms[] = { 20, 100, 500, 2000, 5000, 15000, 45000 };
+#define LATE_TRIES (sizeof(late_ms) / sizeof(late_ms[0]))
+#define LATE_MAX 1024
+
+struct target {			/* one --pid */
+	uint32_t pid;
+	const struct rp_engine *engine;
+	unsigned base;		/* its hooks start here in the one table of this run */
+	uint32_t attached;	/* bit: hook of the run's table */
+	enum rp_hook_reason reason;
+	char why[256];
+	char version[64];
+	char *cmdline;
+	size_t cmdline_len;
+	bool gone;
+	unsigned procs;
+};
+
+struct watch {
+	const struct rp_options *o;
+	struct rp_run run;
+	struct rp_live *live;
+	struct rp_httpd *httpd;
+	struct target t[RP_MAX_PIDS];
+	unsigned n;
+	struct rp_hook_spec specs[RP_MAX_HOOKS];
+	uint8_t roles[RP_MAX_HOOKS];
+	unsigned n_hooks;
+	struct rp_map owner;	/* pid -> target */
+	struct rp_map hooked;	/* (pid, hook) -> anything */
+	struct late late[LATE_MAX];
+	unsigned n_late;
+	struct rp_prog_stat progs[MAX_PROGS];
+	size_t n_progs;
+	char address[128];
+	struct rp_listener *ls;
+	ssize_t n_ls;
+};
+
+static volatile sig_atomic_t stop_signals, hup_signals;
+
+static void on_signal(int sig)
+{
+	if (sig == SIGHUP) {
+		hup_signals = 1;
+		return;
+	}
+	if (++stop_signals > 1)
+		_exit(RP_EXIT_OK); /* the kernel takes the links down with us */
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t pid)
+{
+	return (struct rp_event_hdr){
+		.size = (uint32_t)size, .type = (uint8_t)type, .ts = now_ns(), .pid = pid,
+	};
+}
+
+/* ---- hooks ---- */
+
+static struct target *owner_of(struct watch *w, uint32_t pid)
+{
+	return rp_map_get(&w->owner, pid, 0);
+}
+
+/* Attach what can be attached in one process. Returns how many are new. */
+static int hook_process(struct watch *w, struct target *t, uint32_t pid)
+{
+	struct rp_match m = { 0 };
+	struct rp_proc p;
+	int n = 0, err;
+
+	if (w->o->no_hooks || !t->engine->n_hooks)
+		return 0;
+	if (rp_proc_read(pid, &p))
+		return 0;
+	if (rp_match_hooks(t->engine, &p, &m))
+		goto cleanup;
+	if (m.version[0] && !t->version[0])
+		snprintf(t->version, sizeof(t->version), "%s", m.version);
+	for (size_t i = 0; i < m.n_places; i++) {
+		uint32_t hook = t->base + m.places[i].hook;
+
+		if (rp_map_get(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset))
+			continue;
+		err = rp_live_attach_hook(w->live, hook, pid, m.places[i].open_path,
+					  m.places[i].offset);
+		if (err) {
+			if (w->o->verbose || t->reason != RP_HOOKS_NOT_PERMITTED)
+				rp_say("can't hook %s in %s of pid %u: %s",
+				       t->engine->hooks[m.places[i].hook].function,
+				       m.places[i].path, pid, strerror(-err));
+			if (!t->attached)
+				t->reason = RP_HOOKS_NOT_PERMITTED;
+			continue;
+		}
+		rp_map_put(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset, t);
+		t->attached |= 1u << hook;
+		t->reason = RP_HOOKS_OK;
+		n++;
+	}
+	/* a tree has processes without the library: the first word stays */
+	if (!t->attached && m.reason != RP_HOOKS_OK) {
+		if (t->reason != RP_HOOKS_NOT_PERMITTED)
+			t->reason = m.reason;
+		if (m.why[0])
+			snprintf(t->why, sizeof(t->why), "%s", m.why);
+	}
+cleanup:
+	rp_match_free(&m);
+	rp_proc_free(&p);
+	return n;
+}
+
+static void send_session(struct watch *w, const struct target *t)
+{
+	struct rp_ev_session e = { .h = header(RP_EV_SESSION, sizeof(e), t->pid) };
+
+	snprintf(e.engine, sizeof(e.engine), "%s", t->engine->name);
+	snprintf(e.version, sizeof(e.version), "%s", t->version);
+	if (gethostname(e.host, sizeof(e.host) - 1))
+		e.host[0] = '\0';
+	snprintf(e.reqprobe, sizeof(e.reqprobe), "%s", RP_VERSION);
+	e.hooks_attached = t->attached;
+	e.hook_reason = (uint32_t)t->reason;
+	memcpy(e.roles, w->roles, sizeof(w->roles));
+	rp_run_event(&w->run, &e.h);
+}
+
+static void look_later(struct watch *w, uint32_t pid)
+{
+	if (w->n_late == LATE_MAX)
+		return; /* an engine that forks this fast has bigger troubles */
+	w->late[w->n_late++] = (struct late){ .pid = pid, .at = now_ns() + late_ms[0] * 1000000ULL };
+}
+
+static void look_now(struct watch *w)
+{
+	uint64_t now = now_ns();
+	unsigned i = 0;
+
+	while (i < w->n_late) {
+		struct late *l = &w->late[i];
+		struct target *t = owner_of(w, l->pid);
+
+		if (l->at > now) {
+			i++;
+			continue;
+		}
+		if (t && hook_process(w, t, l->pid) > 0)
+			send_session(w, t);
+		if (!t || ++l->tries >= LATE_TRIES) {
+			*l = w->late[--w->n_late];
+			continue;
+		}
+		l->at = now + late_ms[l->tries] * 1000000ULL;
+		i++;
+	}
+}
+
+/* The process is gone, or is another program now. */
+static void unhook(struct watch *w, uint32_t pid)
+{
+	struct rp_map_slot *s;
+	size_t i = 0;
+
+	rp_live_detach_pid(w->live, pid);
+	while ((s = rp_map_next(&w->hooked, &i))) {
+		if (s->a == pid) {
+			rp_map_del(&w->hooked, s->a, s->b);
+			i = 0; /* deleting moves entries */
+		}
+	}
+}
+
+/* ---- events on their way to the timeline ---- */
+
+static int on_event(void *ctx, const struct rp_event_hdr *ev)
+{
+	struct watch *w = ctx;
+
+	rp_run_event(&w->run, ev);
+	if (ev->type == RP_EV_PROC) {
+		const struct rp_ev_proc *p = (const void *)ev;
+		struct target *t;
+
+		switch (p->what) {
+		case RP_PROC_FORK:
+			t = owner_of(w, p->ppid);
+			if (t && !owner_of(w, ev->pid) && !rp_map_put(&w->owner, ev->pid, 0, t)) {
+				t->procs++;
+				look_later(w, ev->pid);
+			}
+			break;
+		case RP_PROC_EXEC:
+			if (owner_of(w, ev->pid)) {
+				unhook(w, ev->pid);
+				look_later(w, ev->pid);
+			}
+			break;
+		case RP_PROC_EXIT:
+			t = rp_map_del(&w->owner, ev->pid, 0);
+			if (t)
+				t->procs--;
+			unhook(w, ev->pid);
+			for (unsigned i = 0; i < w->n; i++)
+				if (w->t[i].pid == ev->pid)
+					w->t[i].gone = true;
+			break;
+		default:
+			break;
+		}
+	}
+	return 0;
+}
+
+/* ---- metrics ---- */
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+static uint64_t resident_bytes(void)
+{
+	unsigned long long size = 0, rss = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &size, &rss) != 2)
+		rss = 0;
+	fclose(f);
+	return rss * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static char *metrics(void *ctx, size_t *len)
+{
+	struct watch *w = ctx;
+	struct rp_prom_process x = { .cpu_seconds = cpu_seconds(), .resident_bytes = resident_bytes() };
+	char *text;
+
+	pthread_mutex_lock(&w->run.lock);
+	if (!w->live) {
+		pthread_mutex_unlock(&w->run.lock);
+		return NULL;
+	}
+	w->n_progs = rp_live_prog_stats(w->live, w->progs, MAX_PROGS);
+	x.progs = w->progs;
+	x.n_progs = w->n_progs < MAX_PROGS ? w->n_progs : MAX_PROGS;
+	x.engine = w->t[0].engine->name;
+	x.table = w->t[0].engine;
+	x.jsonl_failed = w->run.jsonl ? rp_jsonl_failed(w->run.jsonl) : 0;
+	x.ring_backlog_bytes = rp_live_backlog(w->live);
+	text = rp_prom_render(w->run.prom, rp_timeline_stats(w->run.tl), &x, len);
+	pthread_mutex_unlock(&w->run.lock);
+	return text;
+}
+
+/* ---- start ---- */
+
+static void address_of(const struct rp_listener *l, char *buf, size_t len)
+{
+	char ip[INET6_ADDRSTRLEN] = "";
+
+	if (l->family == AF_UNIX) {
+		snprintf(buf, len, "unix:%s", l->path);
+		return;
+	}
+	inet_ntop(l->family, l->addr, ip, sizeof(ip));
+	snprintf(buf, len, l->family == AF_INET6 ? "[%s]:%u" : "%s:%u", ip, l->port);
+}
+
+/* Watch the tree of a target; again until nothing new turns up, since it may
+ * grow while we look (from the first watch on, the kernel follows forks). */
+static int watch_tree(struct watch *w, struct target *t)
+{
+	bool more = true;
+	int err;
+
+	for (int round = 0; more && round < 8; round++) {
+		uint32_t *pids = NULL;
+		ssize_t n = rp_proc_tree(t->pid, &pids);
+
+		if (n < 0)
+			return (int)n;
+		more = false;
+		for (ssize_t i = 0; i < n; i++) {
+			struct rp_ev_proc e = { .h = header(RP_EV_PROC, sizeof(e), pids[i]) };
+
+			if (owner_of(w, pids[i]))
+				continue;
+			err = rp_live_watch(w->live, pids[i]);
+			if (err == -ESRCH && pids[i] != t->pid)
+				continue;
+			if (err) {
+				free(pids);
+				return err;
+			}
+			rp_map_put(&w->owner, pids[i], 0, t);
+			t->procs++;
+			more = true;
+			if (pids[i] == t->pid)
+				continue;
+			e.h.flags = RP_F_SYNTH;
+			e.what = RP_PROC_FORK;
+			e.ppid = t->pid;
+			e.gpid = pids[i];
+			rp_run_event(&w->run, &e.h);
+		}
+		free(pids);
+	}
+	return 0;
+}
+
+static void hook_tree(struct watch *w, struct target *t)
+{
+	struct rp_map_slot *s;
+	size_t i = 0;
+
+	if (w->o->no_hooks)
+		t->reason = RP_HOOKS_OFF;
+	else if (!t->engine->n_hooks)
+		t->reason = RP_HOOKS_NONE_FOR_ENGINE;
+	else
+		t->reason = RP_HOOKS_STRIPPED;
+	t->attached = 0;
+	while ((s = rp_map_next(&w->owner, &i)))
+		if (s->v == t)
+			hook_process(w, t, (uint32_t)s->a);
+}
+
+/* Which engine, and the one hook table of this run. */
+static int recognise(struct watch *w, struct target *t)
+{
+	uint32_t *pids = NULL, where = 0;
+	ssize_t n = rp_proc_tree(t->pid, &pids);
+	struct rp_proc p;
+
+	if (n < 0)
+		return (int)n;
+	t->engine = w->o->engine ? rp_engine_by_name(w->o->engine) :
+				   rp_match_engine(pids, (size_t)n, &where);
+	free(pids);
+	if (!t->engine)
+		t->engine = &rp_engine_generic;
+	if (!rp_proc_read(where ? where : t->pid, &p)) {
+		if (t->engine->version)
+			t->engine->version(&p, t->version, sizeof(t->version));
+		rp_proc_free(&p);
+	}
+	for (unsigned i = 0; &w->t[i] != t; i++) {
+		if (w->t[i].engine == t->engine) {
+			t->base = w->t[i].base;
+			return 0;
+		}
+	}
+	if (w->n_hooks + t->engine->n_hooks > RP_MAX_HOOKS)
+		return -E2BIG;
+	t->base = w->n_hooks;
+	for (size_t i = 0; i < t->engine->n_hooks; i++) {
+		w->specs[w->n_hooks] = t->engine->hooks[i].spec;
+		w->roles[w->n_hooks++] = (uint8_t)t->engine->hooks[i].role;
+	}
+	return 0;
+}
+
+static void send_listeners(struct watch *w)
+{
+	for (ssize_t i = 0; i < w->n_ls; i++) {
+		const struct rp_listener *l = &w->ls[i];
+		struct rp_ev_listener e = { .h = header(RP_EV_LISTENER, sizeof(e), l->pid) };
+
+		e.family = (uint16_t)l->family;
+		e.port = l->port;
+		e.netns = l->netns;
+		memcpy(e.addr, l->addr, sizeof(e.addr));
+		memcpy(e.path, l->path, sizeof(e.path));
+		rp_run_event(&w->run, &e.h);
+		if (l->port)
+			rp_live_add_listener(w->live, l->netns, l->port);
+	}
+}
+
+/* Listening sockets of all targets, or an exit status with its line said. */
+static int find_listeners(struct watch *w)
+{
+	uint32_t *all = NULL;
+	size_t n_all = 0;
+
+	for (unsigned i = 0; i < w->n; i++) {
+		uint32_t *pids = NULL, *grown;
+		struct rp_listener *ls = NULL;
+		ssize_t n, k;
+
+		n = rp_proc_tree(w->t[i].pid, &pids);
+		if (n < 0) {
+			rp_say("no process %u: %s", w->t[i].pid, strerror((int)-n));
+			free(all);
+			return RP_EXIT_NO_ENGINE;
+		}
+		k = rp_proc_listeners(pids, (size_t)n, &ls);
+		free(ls);
+		if (k <= 0) {
+			free(pids);
+			free(all);
+			if (k == -EACCES || k == -EPERM || geteuid() != 0) {
+				rp_say("may not look into process %u: run as root (sudo reqprobe --pid %u)",
+				       w->t[i].pid, w->t[i].pid);
+				return RP_EXIT_DENIED;
+			}
+			rp_say("process %u and its children listen on no stream socket: no engine in it",
+			       w->t[i].pid);
+			return RP_EXIT_NO_ENGINE;
+		}
+		grown = realloc(all, (n_all + (size_t)n) * sizeof(*all));
+		if (!grown) {
+			free(pids);
+			free(all);
+			return RP_EXIT_FAILED;
+		}
+		all = grown;
+		memcpy(all + n_all, pids, (size_t)n * sizeof(*all));
+		n_all += (size_t)n;
+		free(pids);
+	}
+	free(w->ls);
+	w->ls = NULL;
+	w->n_ls = rp_proc_listeners(all, n_all, &w->ls);
+	free(all);
+	w->address[0] = '\0';
+	for (ssize_t i = 0; i < w->n_ls; i++) {
+		if (!w->address[0] || (w->ls[i].family != AF_UNIX && !strncmp(w->address, "unix:", 5)))
+			address_of(&w->ls[i], w->address, sizeof(w->address));
+	}
+	return 0;
+}
+
+static int attach(struct watch *w)
+{
+	int err;
+
+	for (unsigned i = 0; i < w->n; i++) {
+		err = watch_tree(w, &w->t[i]);
+		if (err) {
+			rp_say("can't watch process %u: %s", w->t[i].pid, strerror(-err));
+			return err == -ESRCH ? RP_EXIT_NO_ENGINE : RP_EXIT_FAILED;
+		}
+		hook_tree(w, &w->t[i]);
+		send_session(w, &w->t[i]);
+		if (w->t[i].reason != RP_HOOKS_OK && w->t[i].engine->n_hooks && !w->o->no_hooks) {
+			if (w->t[i].why[0])
+				rp_say("%s; queue, prefill and decode times will be null", w->t[i].why);
+			else
+				rp_say("no function of %s could be hooked in pid %u: queue, prefill and decode times will be null",
+				       w->t[i].engine->title, w->t[i].pid);
+			if (w->o->require_uprobes) {
+				rp_say("--require-uprobes was given: giving up");
+				return RP_EXIT_FAILED;
+			}
+		}
+	}
+	send_listeners(w);
+	return 0;
+}
+
+/* Only what is needed to look at processes that start later. */
+static void drop_capabilities(const struct rp_options *o)
+{
+	static const int need[] = {
+		CAP_SYS_ADMIN, /* uprobes on patched kernels, /proc/PID/map_files */
+		CAP_SYS_PTRACE, /* other users' /proc */
+		CAP_DAC_READ_SEARCH, 38 /* CAP_PERFMON */, 39 /* CAP_BPF */,
+		40 /* CAP_CHECKPOINT_RESTORE */,
+	};
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2], k[2] = { { 0 }, { 0 } };
+
+	if (syscall(SYS_capget, &h, d))
+		return;
+	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
+		k[need[i] / 32].permitted |= 1u << (need[i] % 32);
+	if (o->jsonl) /* SIGHUP opens it again, wherever it lies */
+		k[0].permitted |= 1u << CAP_DAC_OVERRIDE;
+	for (int i = 0; i < 2; i++) {
+		k[i].permitted &= d[i].permitted;
+		k[i].effective = k[i].permitted & d[i].effective;
+	}
+	if (syscall(SYS_capset, &h, k))
+		rp_say("could not drop capabilities: %s", strerror(errno));
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+static void show_header(struct watch *w)
+{
+	const struct target *t = &w->t[0];
+	char hooks[80] = "";
+	struct rp_term_row rows[4];
+	unsigned procs = 0;
+	size_t n = 0;
+	struct rp_term_header h = {
+		.engine = t->engine->title, .engine_version = t->version,
+		.address = w->address[0] ? w->address : NULL,
+		.pid = t->pid, .rows = rows,
+		.metrics_url = w->httpd ? rp_httpd_url(w->httpd) : NULL,
+	};
+
+	if (!w->run.term)
+		return;
+	for (unsigned i = 0; i < w->n; i++)
+		procs += w->t[i].procs;
+	h.more_pids = procs ? procs - 1 : 0;
+	if (t->attached) {
+		unsigned on = 0;
+
+		for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
+			on += t->attached >> i & 1;
+		snprintf(hooks, sizeof(hooks), "%u functions of %s", on, t->engine->title);
+		rows[n++] = (struct rp_term_row){ "sees", "queue, prefill, decode", hooks };
+	} else {
+		rows[n++] = (struct rp_term_row){ "blind", "queue, prefill, decode",
+						  t->why[0] ? t->why : "no hooks in this engine" };
+	}
+	rows[n++] = (struct rp_term_row){ "sees", "HTTP and SSE", "read, write and their kin" };
+	rows[n++] = (struct rp_term_row){ "sees", "handshake RTT", "inet_sock_set_state" };
+	rows[n++] = (struct rp_term_row){ "blind", "TLS, HTTP/2", "counted; see reqprobe doctor" };
+	h.n_rows = n;
+	rp_term_header(w->run.term, &h);
+	fflush(stdout);
+}
+
+/* ---- the engine goes away and comes back ---- */
+
+static bool all_gone(const struct watch *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (!w->t[i].gone || w->t[i].procs)
+			return false;
+	return true;
+}
+
+static void remember_cmdline(struct target *t)
+{
+	struct rp_proc p;
+
+	if (rp_proc_read(t->pid, &p))
+		return;
+	free(t->cmdline);
+	t->cmdline = p.cmdline;
+	t->cmdline_len = p.cmdline_len;
+	p.cmdline = NULL;
+	rp_proc_free(&p);
+}
+
+static uint32_t find_cmdline(const struct target *t)
+{
+	uint32_t *pids = NULL, found = 0;
+	ssize_t n;
+
+	if (!t->cmdline_len)
+		return 0;
+	n = rp_proc_tree(1, &pids);
+	for (ssize_t i = 0; i < n && !found; i++) {
+		struct rp_proc p;
+
+		if (pids[i] == (uint32_t)getpid() || rp_proc_read(pids[i], &p))
+			continue;
+		if (p.cmdline_len == t->cmdline_len && !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
+			found = p.pid;
+		rp_proc_free(&p);
+	}
+	free(pids);
+	return found;
+}
+
+/* Every engine is back and listens: follow them. */
+static bool come_back(struct watch *w)
+{
+	for (unsigned i = 0; i < w->n; i++) {
+		uint32_t *pids = NULL, pid = find_cmdline(&w->t[i]);
+		struct rp_listener *ls = NULL;
+		ssize_t n, k = 0;
+
+		if (!pid)
+			return false;
+		n = rp_proc_tree(pid, &pids);
+		if (n > 0)
+			k = rp_proc_listeners(pids, (size_t)n, &ls);
+		free(ls);
+		free(pids);
+		if (k <= 0)
+			return false;
+		w->t[i].pid = pid;
+	}
+	for (unsigned i = 0; i < w->n; i++) {
+		w->t[i].gone = false;
+		w->t[i].procs = 0;
+		w->t[i].version[0] = w->t[i].why[0] = '\0';
+	}
+	if (find_listeners(w))
+		return false;
+	for (unsigned i = 0; i < w->n; i++)
+		if (recognise(w, &w->t[i]) == -E2BIG)
+			return false;
+	return attach(w) == 0;
+}
+
+/* ---- main loop ---- */
+
+static void loop(struct watch *w)
+{
+	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
+	bool waiting = false;
+
+	while (!stop_signals) {
+		struct timespec ts = { .tv_nsec = waiting ? 500 * 1000000L : DRAIN_NS };
+
+		nanosleep(&ts, NULL);
+		rp_live_drain(w->live, on_event, w, 0);
+		rp_run_flush(&w->run);
+		if (w->n_late)
+			look_now(w);
+		if (hup_signals) {
+			char err[512];
+
+			hup_signals = 0;
+			if (w->run.jsonl && w->run.jsonl_file &&
+			    rp_jsonl_reopen(w->run.jsonl, err, sizeof(err)))
+				rp_say("%s", err);
+		}
+		if (end && now_ns() >= end)
+			break;
+		if (waiting) {
+			if (come_back(w)) {
+				waiting = false;
+				rp_say("attached to pid %u (%s) again", w->t[0].pid, w->t[0].engine->name);
+			}
+		} else if (all_gone(w)) {
+			if (!w->o->wait) {
+				rp_say("the engine (pid %u) has exited", w->t[0].pid);
+				break;
+			}
+			rp_say("the engine (pid %u) has exited; waiting for it to come back",
+			       w->t[0].pid);
+			waiting = true;
+		}
+	}
+}
+
+static void say_end(struct watch *w)
+{
+	const struct rp_stats *s = rp_timeline_stats(w->run.tl);
+	char ends[160] = "";
+	uint64_t total = 0, lost = 0;
+	size_t n = 0;
+
+	for (int i = 0; i < RP_END_COUNT; i++) {
+		total += s->ends[i];
+		if (s->ends[i] && n < sizeof(ends) - 32)
+			n += (size_t)snprintf(ends + n, sizeof(ends) - n, "%s%llu %s", n ? ", " : "",
+					      (unsigned long long)s->ends[i], rp_end_names[i]);
+	}
+	for (int i = 0; i < RP_CLASS_COUNT; i++)
+		lost += s->lost[i];
+	rp_say("%llu requests%s%s; %llu events lost", (unsigned long long)total, n ? ": " : "", ends,
+	       (unsigned long long)lost);
+}
+
+int rp_watch(const struct rp_options *o)
+{
+	struct rp_live_opts lo;
+	struct watch *w;
+	struct sigaction sa = { .sa_handler = on_signal };
+	struct rlimit no_core = { 0, 0 };
+	struct rp_httpd *httpd;
+	struct rp_live *live;
+	uint64_t t0 = now_ns();
+	char err[512];
+	int st = 0, e;
+
+	w = calloc(1, sizeof(*w));
+	if (!w) {
+		rp_say("no memory");
+		return RP_EXIT_FAILED;
+	}
+	w->o = o;
+	w->n = o->n_pids;
+	for (unsigned i = 0; i < w->n; i++)
+		w->t[i].pid = o->pids[i];
+	/* prompts are in this memory: no core file, no ptrace by others */
+	setrlimit(RLIMIT_CORE, &no_core);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	signal(SIGPIPE, SIG_IGN);
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+
+	for (unsigned i = 0; i < w->n; i++) {
+		if (rp_proc_alive(w->t[i].pid)) {
+			rp_say("no process %u", w->t[i].pid);
+			st = RP_EXIT_NO_ENGINE;
+			goto cleanup;
+		}
+	}
+	st = find_listeners(w);
+	if (st)
+		goto cleanup;
+	for (unsigned i = 0; i < w->n; i++) {
+		e = recognise(w, &w->t[i]);
+		if (e) {
+			rp_say("can't look at process %u: %s", w->t[i].pid, strerror(-e));
+			st = e == -ESRCH ? RP_EXIT_NO_ENGINE : RP_EXIT_FAILED;
+			goto cleanup;
+		}
+		if (o->wait)
+			remember_cmdline(&w->t[i]);
+	}
+	rp_live_defaults(&lo);
+	lo.ring_bytes = (uint32_t)o->ring;
+	lo.payload_max = (uint32_t)o->payload;
+	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
+	lo.verbose = o->verbose > 1;
+	lo.no_tp_btf = o->no_tp_btf;
+	e = rp_live_open(&lo, &live, err, sizeof(err));
+	if (e) {
+		rp_say("%s", err);
+		st = e == -EPERM || e == -EACCES || e == -ENOTSUP || e == -EOPNOTSUPP ||
+		     e == -ENOENT || e == -ENOSYS ? RP_EXIT_DENIED : RP_EXIT_FAILED;
+		goto cleanup;
+	}
+	st = rp_run_open(&w->run, o);
+	if (!st && strcmp(o->metrics, "off")) {
+		struct rp_prom_opts po = { .max_models = 32 };
+
+		w->run.prom = rp_prom_new(&po);
+		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));
+		if (!w->run.prom || e) {
+			rp_say("%s", e ? err : "no memory");
+			st = RP_EXIT_FAILED;
+		} else {
+			w->httpd = httpd;
+		}
+	}
+	if (st) {
+		rp_live_close(live);
+		rp_run_close(&w->run);
+		memset(&w->run, 0, sizeof(w->run));
+		goto cleanup;
+	}
+	rp_live_set_hooks(live, w->specs, w->n_hooks);
+	/* the clock comes first: every record needs it */
+	rp_live_drain(live, rp_run_event, &w->run, 0);
+	pthread_mutex_lock(&w->run.lock);
+	w->live = live;
+	pthread_mutex_unlock(&w->run.lock);
+	st = attach(w);
+	if (!st) {
+		drop_capabilities(o);
+		rp_say("attached to pid %u (%s) in %.0f ms", w->t[0].pid, w->t[0].engine->name,
+		       (double)(now_ns() - t0) / 1e6);
+		if (o->verbose)
+			rp_say("memory: ceiling %llu MiB, kernel and ring %zu MiB",
+			       (unsigned long long)(o->memory >> 20), rp_live_memory(live) >> 20);
+		show_header(w);
+		loop(w);
+	}
+	rp_live_drain(live, on_event, w, 0);
+	if (!st) {
+		struct rp_event_hdr h = header(RP_EV_STOP, sizeof(h), 0);
+
+		rp_run_event(&w->run, &h);
+		rp_run_finish(&w->run);
+		if (!o->quiet && !w->run.term)
+			say_end(w);
+		if (w->run.jsonl_failed)
+			st = RP_EXIT_FAILED;
+	}
+	pthread_mutex_lock(&w->run.lock);
+	w->live = NULL;
+	pthread_mutex_unlock(&w->run.lock);
+	if (w->httpd)
+		rp_httpd_stop(w->httpd);
+	rp_live_close(live);
+	rp_run_close(&w->run);
+cleanup:
+	for (unsigned i = 0; i < w->n; i++)
+		free(w->t[i].cmdline);
+	rp_map_free(&w->owner);
+	rp_map_free(&w->hooked);
+	free(w->ls);
+	free(w);
+	return st;
+}
