@@ -1,0 +1,510 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Real llama-servers.
+
+The truth comes from the engine: `usage` and `timings` of its answers, and for
+the queue its own log at debug level, whose lines carry microseconds of one
+clock: a task's queue time is `launching slot`/`processing task` minus `new task`.
+Where that log is too coarse or missing, from the records: a request that
+waited is scheduled when an earlier one has just ended."""
+
+import glob, http.client, json, os, re, shutil, signal, subprocess, sys, time
+from harness import *
+import harness
+
+CACHE = os.environ.get("REQPROBE_CACHE") or ("/var/cache/reqprobe" if os.geteuid() == 0 else os.path.expanduser("~/.cache/reqprobe"))
+# A sanitizer build or a slow machine may need longer.
+SLOW = float(os.environ.get("REQPROBE_SLOW", "1"))
+
+
+def find_model():
+    if os.environ.get("LLAMA_MODEL"):
+        return os.environ["LLAMA_MODEL"]
+    for pattern in ("models/*.gguf", "*.gguf"):
+        for f in sorted(glob.glob(os.path.join(CACHE, pattern))):
+            return f
+    return None
+
+
+def find_servers():
+    """[(name, path)] from oldest to newest."""
+    if os.environ.get("LLAMA_SERVER"):
+        paths = os.environ["LLAMA_SERVER"].split(":")
+    else:
+        paths = glob.glob(os.path.join(CACHE, "llama-*", "bin", "llama-server"))
+    out = []
+    for p in paths:
+        m = re.search(r"(?:llama-|/v|/src)(\d[\d.]*)", p)
+        v = m[1].strip(".") if m else str(len(out))
+        out.append((v, p))
+    return sorted(out, key=lambda x: [int(n) for n in x[0].split(".") if n])
+
+
+class Llama:
+    """One llama-server, from its folder or from a (stripped) copy of it."""
+
+    def __init__(self, t, exe, *args, np=2, copy=False, strip=False, debug=False, ctx=4096):
+        self.t, model = t, find_model()
+        if not model:
+            raise Skip("no model: LLAMA_MODEL or scripts/llama")
+        src = os.path.dirname(exe)
+        self.dir = t.path(f"llama{len(t.children)}")
+        os.mkdir(self.dir)
+        lib = os.path.join(self.dir, "lib")
+        os.mkdir(lib)
+        for f in glob.glob(os.path.join(src, "*.so*")):
+            to = os.path.join(lib, os.path.basename(f))
+            if os.path.islink(f):
+                os.symlink(os.readlink(f), to)
+            elif copy:
+                shutil.copy(f, to)
+            else:
+                os.symlink(f, to)
+        links = os.path.join(src, "_symlinks.json")
+        if os.path.exists(links):
+            with open(links) as f:
+                for k, v in json.load(f).items():
+                    if not os.path.lexists(os.path.join(lib, k)):
+                        os.symlink(v, os.path.join(lib, k))
+        self.exe = exe
+        if copy:
+            self.exe = os.path.join(self.dir, "llama-server")
+            shutil.copy(exe, self.exe)
+        if strip:
+            for f in [self.exe] + [f for f in glob.glob(os.path.join(lib, "*")) if not os.path.islink(f)]:
+                subprocess.run(["strip", "-s", f], check=True)
+        self.port = free_port()
+        self.log_path = os.path.join(self.dir, "log")
+        argv = [self.exe, "-m", model, "--host", "127.0.0.1", "--port", str(self.port), "-np", str(np), "-c", str(ctx), "-t", "2"]
+        help_ = subprocess.run([self.exe, "--help"], capture_output=True, text=True, env=self.env(lib)).stdout
+        if debug:
+            if "--log-timestamps" not in help_:
+                raise Skip("this version's log has no timestamps")
+            argv += ["--log-timestamps", "--log-prefix", "-lv", "99"]
+        if "--no-webui" in help_:
+            argv.append("--no-webui")
+        argv += [str(a) for a in args]
+        with open(self.log_path, "wb") as log:
+            self.proc = t.spawn(argv, stdout=log, stderr=log, env=self.env(lib))
+        end = time.monotonic() + 60 * SLOW
+        while True:
+            try:
+                c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+                c.request("GET", "/health")
+                if c.getresponse().status == 200:
+                    break
+            except OSError:
+                pass
+            if self.proc.poll() is not None or time.monotonic() > end:
+                with open(self.log_path, errors="replace") as f:
+                    raise AssertionError(f"llama-server did not start: {f.read()[-300:]}")
+            time.sleep(0.1)
+
+    def env(self, lib):
+        return {**os.environ, "LD_LIBRARY_PATH": lib}
+
+    @property
+    def pid(self):
+        return self.proc.pid
+
+    def post(self, path, body, timeout=120, headers=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        c.request("POST", path, json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
+        r = c.getresponse()
+        data = r.read()
+        c.close()
+        return r.status, data
+
+    def queue_truth(self):
+        """{task id: queue time in ms} by the engine's own log; and which waited."""
+        posted, launched = {}, {}
+        with open(self.log_path, errors="replace") as f:
+            for line in f:
+                line = re.sub(r"\x1b\[[0-9;]*m", "", line)
+                m = re.match(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) ", line)
+                if not m:
+                    continue
+                us = (int(m[1]) * 60 + int(m[2])) * 1000000 + int(m[3]) * 1000 + int(m[4])
+                n = re.search(r"new task, id = (\d+)/", line) or re.search(r"new task, id = (\d+),", line)
+                if n:
+                    posted.setdefault(int(n[1]), us)
+                if "launching slot" in line:
+                    pending = us
+                n = re.search(r"launch_slot_.* task (\d+) \| processing task", line)
+                if n:
+                    launched.setdefault(int(n[1]), pending)
+        return {i: (launched[i] - posted[i]) / 1e3 for i in launched if i in posted}
+
+
+def events_of(path):
+    """The JSON of each event of a dumped body, or the one object."""
+    with open(path, errors="replace") as f:
+        text = f.read()
+    if text.startswith("{"):
+        return [json.loads(text)]
+    return [json.loads(l[6:]) for l in text.splitlines() if l.startswith("data: {")]
+
+
+def facts_of(path):
+    """usage and timings as the answer tells them."""
+    usage = timings = None
+    for e in events_of(path):
+        usage = e.get("usage") or usage
+        timings = e.get("timings") or (e.get("__verbose") or {}).get("timings") or timings
+    return usage, timings
+
+
+EXTRA = {"temperature": 0, "cache_prompt": False}
+
+
+def check_against_answers(t, records, dump, n, prefix="req", stream=True, joined=True):
+    """Done-when 2: counts, decode and prefill against the answers' own figures."""
+    by = {r["x_request_id"]: r for r in records}
+    t.equal(len(records), n, "records")
+    off_decode, off_prefill, compared, not_joined = [], [], 0, []
+    for i in range(n):
+        x = f"{prefix}-{i}"
+        r = by.get(x)
+        if not t.check(r is not None, f"{x}: no record"):
+            continue
+        usage, timings = facts_of(os.path.join(dump, x + ".body"))
+        if not t.check(usage is not None, f"{x}: the answer has no usage"):
+            continue
+        t.equal(r["end"], "complete", f"{x}: end")
+        t.equal(r["tokens"]["completion"], usage["completion_tokens"], f"{x}: completion tokens")
+        t.equal(r["tokens"]["prompt"], usage["prompt_tokens"], f"{x}: prompt tokens")
+        if not joined:
+            continue
+        if not r["request_ids"] or r["metrics"]["queue_time_ms"] is None or r["metrics"]["time_to_first_token_ms"] is None:
+            not_joined.append((x, r["request_ids"], r["metrics"], {k: v for k, v in r["missing"].items() if k.startswith(("metrics", "phases"))}))
+            continue
+        t.equal(r["tokens"]["source"], "engine", f"{x}: token source")
+        if not timings:
+            continue
+        compared += 1
+        d, q = r["phases"]["decode_ms"], r["phases"]["prefill_ms"]
+        if d is None or q is None:
+            not_joined.append((x, "phases", r["phases"]))
+            continue
+        off_decode.append((abs(d - timings["predicted_ms"]), abs(d - timings["predicted_ms"]) <= max(1, timings["predicted_ms"] * .01), x, d, timings["predicted_ms"]))
+        off_prefill.append((abs(q - timings["prompt_ms"]), abs(q - timings["prompt_ms"]) <= max(2, timings["prompt_ms"] * .02), x, q, timings["prompt_ms"]))
+    if joined:
+        t.check(not not_joined, f"{len(not_joined)} not joined: {short(not_joined[:1], 600)}")
+        for what, off in (("decode", off_decode), ("prefill", off_prefill)):
+            wrong = [o for o in off if not o[1]]
+            t.check(len(wrong) <= max(1, len(off) // 95), f"{what}: {len(wrong)} of {len(off)} are off, e.g. {wrong[:2]}")
+            if off:
+                t.note(f"{what} off by p50 {percentile([o[0] for o in off], .5):.3f} p99 {percentile([o[0] for o in off], .99):.3f} ms ({len(wrong)} of {len(off)} outside)")
+    return by
+
+
+def instants(r):
+    """queued, scheduled and last engine token of a record, ms on the wall clock
+    (whose offset is the same for all records of a run)."""
+    s = r["start"]
+    base = 0.0
+    m = re.match(r"(\d+)-(\d+)-(\d+)T(\d+):(\d+):(\d+)\.(\d+)Z", s)
+    base = ((int(m[3]) * 24 + int(m[4])) * 60 + int(m[5])) * 60000 + int(m[6]) * 1000 + int(m[7].ljust(9, "0")) / 1e6
+    p = r["phases"]
+    queued = base + (p["receive_ms"] or 0) + p["frontend_ms"]
+    sched = queued + p["queue_ms"]
+    return queued, sched, sched + p["prefill_ms"] + p["decode_ms"]
+
+
+def check_slots_free(t, records, np=2):
+    """A request that waited is scheduled when the np-th running one has ended."""
+    x = sorted(instants(r) for r in records if all(r["phases"][k] is not None for k in ("queue_ms", "prefill_ms", "decode_ms", "frontend_ms")))
+    waited, off = 0, []
+    for q, s, e in x:
+        running = sum(1 for q2, s2, e2 in x if s2 < s and e2 > q)
+        at_post = sum(1 for q2, s2, e2 in x if s2 < q < e2)
+        if s - q < 1 or at_post < np:
+            continue
+        waited += 1
+        ended = [s - e2 for q2, s2, e2 in x if e2 <= s + 1]
+        off.append(min((d for d in ended), key=abs) if ended else 1e9)
+    bad = [o for o in off if not -1 <= o <= 1]
+    t.check(len(bad) <= max(0, len(off) // 50), f"{len(bad)} of {waited} that waited were not scheduled at the end of another: off by {bad[:5]} ms")
+    if off:
+        t.note(f"{waited} waited; scheduled p50 {percentile(off, .5):.3f} max {max(off):.3f} ms after the end of another")
+    # never more than np at once
+    for q, s, e in x:
+        mid = s + 0.0005
+        n = sum(1 for q2, s2, e2 in x if s2 <= mid < e2)
+        if not t.check(n <= np, f"{n} requests scheduled at once with -np {np}"):
+            break
+
+
+def versioned(deadline, name):
+    """Make one test for each llama-server."""
+    def mark(f):
+        servers = find_servers()
+        if not servers:
+            def none(t):
+                raise Skip("no llama-server: LLAMA_SERVER or scripts/llama")
+            harness.TESTS.append((f"llama-{name}", none, 5, True))
+        for v, path in servers:
+            harness.TESTS.append((f"llama-{v}-{name}", lambda t, path=path: f(t, path), deadline * SLOW, True))
+        return f
+    return mark
+
+
+def main_run(t, exe, stream, n=96, **kw):
+    e = Llama(t, exe, **kw)
+    dump = t.path("dump")
+    os.mkdir(dump)
+    p = t.probe(e)
+    run_client(t, e.port, n=n, c=8, stream=stream, usage=True, max_tokens=24, words="4,120", extra=EXTRA, dump=dump, timeout=280 * SLOW)
+    recs = p.finish(n)
+    t.note(f"attach {p.attach_ms()} ms")
+    return e, p, recs, dump
+
+
+@versioned(300, "stream96")
+def stream96(t, exe):
+    """96 streaming requests, concurrency 8, two slots."""
+    e, p, recs, dump = main_run(t, exe, True)
+    check_against_answers(t, recs, dump, 96)
+    check_slots_free(t, recs)
+    for r in recs:
+        if r["server_timing"]["ttft_ms"] is not None and r["phases"]["decode_ms"] is not None and r.get("itl_ms") is not None:
+            t.equal(len(r["itl_ms"]), max(0, r["tokens"]["completion"] - 1), f"{r['x_request_id']}: gaps")
+            t.equal(r["itl_source"], "engine", "itl_source")
+
+
+@versioned(300, "plain96")
+def plain96(t, exe):
+    """The same without streaming: no TTFT from the socket, all of it from the engine."""
+    e, p, recs, dump = main_run(t, exe, False)
+    check_against_answers(t, recs, dump, 96, stream=False)
+    check_slots_free(t, recs)
+    for r in recs:
+        t.equal((r["server_timing"]["ttft_ms"], r["stream"]), (None, False), f"{r['x_request_id']}: ttft, stream")
+
+
+@versioned(200, "queue-truth")
+def queue_truth(t, exe):
+    """Queue time of each request against the engine's own log (debug level,
+    microseconds): launch minus post."""
+    e = Llama(t, exe, debug=True)
+    p = t.probe(e)
+    run_client(t, e.port, n=32, c=8, usage=True, max_tokens=12, words="4,60", extra=EXTRA, timeout=180 * SLOW)
+    recs = p.finish(32)
+    time.sleep(0.3)
+    truth = e.queue_truth()
+    t.equal(len(recs), 32, "records")
+    t.check(len(truth) >= 32, f"the log tells {len(truth)} tasks")
+    off, waited = [], 0
+    for r in recs:
+        ids = [int(re.search(r"\d+", str(i))[0]) for i in r["request_ids"]]
+        q = r["metrics"]["queue_time_ms"]
+        if not t.check(len(ids) == 1 and q is not None and ids[0] in truth, f"{r['x_request_id']}: request_ids {r['request_ids']}, queue {q}"):
+            continue
+        off.append(abs(q - truth[ids[0]]))
+        waited += truth[ids[0]] > 1
+        t.check(abs(q - truth[ids[0]]) <= 1, f"{r['x_request_id']}: queue {q:.3f} ms, the log says {truth[ids[0]]:.3f}")
+    t.note(f"{waited} of {len(off)} waited; off by p50 {percentile(off, .5):.3f} max {max(off, default=0):.3f} ms")
+
+
+@versioned(200, "hang-up")
+def hang_up(t, exe):
+    """Every second client hangs up in mid-stream, by FIN and by RST."""
+    e = Llama(t, exe)
+    p = t.probe(e)
+    total = 0
+    for k, rst in enumerate((False, True)):
+        dump = t.path(f"dump{k}")
+        os.mkdir(dump)
+        run_client(t, e.port, n=20, c=4, id=f"h{k}", hangup=2500, every=2, rst=rst, usage=True, max_tokens=40, words="4,40",
+                   extra={**EXTRA, "ignore_eos": True}, dump=dump, timeout=90 * SLOW)
+        total += 20
+    p.wait_records(total, 20)
+    end = time.monotonic() + 10
+    while time.monotonic() < end and p.metrics().sum("reqprobe_requests_in_flight"):
+        time.sleep(0.1)
+    m = p.metrics()
+    recs = p.finish(total)
+    t.equal(len(recs), total, "records")
+    t.equal(m.sum("reqprobe_requests_in_flight"), 0, "in flight")
+    for k in range(2):
+        for i in range(20):
+            r = only(t, recs, f"h{k}-{i}")
+            if not r:
+                continue
+            gone = i % 2 == 0
+            t.equal(r["end"], "client_disconnect" if gone else "complete", f"h{k}-{i}: end")
+            t.check(r["request_ids"] and r["metrics"]["queue_time_ms"] is not None, f"h{k}-{i}: not joined: {r['missing']}")
+            if gone:
+                c = r["tokens"]["completion"]
+                t.check(c is not None and 1 <= c < 40, f"h{k}-{i}: {c} tokens of a request that was given up, {r['server_timing']['chunks']} chunks")
+            else:
+                usage, _ = facts_of(t.path(f"dump{k}", f"h{k}-{i}.body"))
+                t.equal(r["tokens"]["completion"], usage["completion_tokens"], f"h{k}-{i}: tokens")
+    for name in ("waiting", "running"):
+        t.equal(m.sum(f"reqprobe_requests_{name}"), 0, f"{name} afterwards")
+
+
+@versioned(200, "hang-up-waiting")
+def hang_up_waiting(t, exe):
+    """Clients that give up while they wait for a slot."""
+    e = Llama(t, exe, np=1)
+    p = t.probe(e)
+    cl = t.spawn(client_argv(e.port, n=1, c=1, id="long", usage=True, max_tokens=200, extra={**EXTRA, "ignore_eos": True}), stdout=subprocess.DEVNULL)
+    time.sleep(0.3)
+    run_client(t, e.port, n=4, c=4, id="quit", hangup_ms=150, max_tokens=10, extra=EXTRA)
+    cl.wait(120)
+    run_client(t, e.port, n=3, c=1, id="next", usage=True, max_tokens=10, extra=EXTRA)
+    p.wait_records(8)
+    m = p.metrics()
+    recs = p.finish(8)
+    for i in range(4):
+        r = only(t, recs, f"quit-{i}")
+        if r:
+            t.equal((r["end"], r["server_timing"]["ttft_ms"]), ("client_disconnect", None), f"quit-{i}: end, ttft")
+            # some versions notice only when the slot is there, and never schedule
+            t.check(r["metrics"]["time_to_first_token_ms"] is None, f"quit-{i}: first token {r['metrics']['time_to_first_token_ms']}")
+    for i in range(3):
+        r = only(t, recs, f"next-{i}")
+        if r:
+            t.check(r["end"] == "complete" and r["request_ids"] and r["tokens"]["completion"], f"next-{i}: {r['end']} {r['request_ids']}")
+    for name in ("waiting", "running"):
+        t.equal(m.sum(f"reqprobe_requests_{name}"), 0, f"{name} afterwards")
+
+
+@versioned(300, "stripped")
+def stripped(t, exe):
+    """strip -s on copies of the binary and its libraries: exported symbols stay
+    (libllama-server-impl.so); where there are none, socket only, by name."""
+    e, p, recs, dump = main_run(t, exe, True, n=96, copy=True, strip=True)
+    has = subprocess.run(f"nm -D {e.dir}/lib/*.so* {e.exe} 2>/dev/null | grep -q launch_slot_with_task", shell=True).returncode == 0
+    t.note("symbols exported" if has else "no symbols")
+    check_against_answers(t, recs, dump, 96, joined=has)
+    if not has:
+        for r in recs:
+            t.equal((r["metrics"]["queue_time_ms"], r["phases"]["queue_ms"]), (None, None), f"{r['x_request_id']}: queue")
+            t.equal(r["missing"].get("metrics.queue_time_ms", r["missing"].get("metrics")), "no_symbols", f"{r['x_request_id']}: reason")
+            t.check(r["server_timing"]["ttft_ms"] is not None, f"{r['x_request_id']}: ttft")
+        t.check(any("llama-server" in l and "launch_slot_with_task" in l for l in p.stderr_lines()),
+                f"no line names the stripped file and the symbols: {p.stderr_lines()}")
+
+
+@versioned(200, "deleted-file")
+def deleted_file(t, exe):
+    """The files are replaced while it runs: hooks attach to what is mapped."""
+    e = Llama(t, exe, copy=True)
+    for f in [e.exe] + [f for f in glob.glob(os.path.join(e.dir, "lib", "*server*.so*"))]:
+        os.unlink(f)
+        with open(f, "w") as fh:
+            fh.write("another file\n")
+    dump = t.path("dump")
+    os.mkdir(dump)
+    p = t.probe(e)
+    run_client(t, e.port, n=8, c=4, usage=True, max_tokens=12, words="4,30", extra=EXTRA, dump=dump, timeout=90 * SLOW)
+    recs = p.finish(8)
+    check_against_answers(t, recs, dump, 8)
+
+
+@versioned(200, "same-answers")
+def same_answers(t, exe):
+    """Byte-identical text at temperature 0 with and without the probe."""
+    e = Llama(t, exe, np=1)
+
+    def ask_all():
+        got = {}
+        for k, stream in (("s", True), ("p", False)):
+            got.update(run_client(t, e.port, n=6, c=1, id=k, stream=stream, usage=True, max_tokens=24, words="4,40", extra=EXTRA, timeout=90 * SLOW))
+        return {x: (r["content"], r["tokens"], r["status"]) for x, r in got.items()}
+    without = ask_all()
+    p = t.probe(e)
+    with_ = ask_all()
+    p.finish(12)
+    again = ask_all()
+    t.equal(again, without, "without the probe, twice")
+    t.equal(with_, without, "with the probe")
+    t.equal(len(p.records), 12, "records")
+
+
+@versioned(200, "endpoints")
+def endpoints(t, exe):
+    """/completion, /v1/completions, /infill, n=2, several prompts."""
+    e = Llama(t, exe)
+    p = t.probe(e)
+    want = {}
+
+    def ask(x, path, **body):
+        want[x] = (path, *e.post(path, {**EXTRA, **body}, headers={"X-Request-Id": x}))
+    ask("native", "/completion", prompt="The sky is", n_predict=9, ignore_eos=True)
+    ask("native-stream", "/completion", prompt="The sky is", n_predict=9, ignore_eos=True, stream=True)
+    ask("text", "/v1/completions", prompt="The sky is", max_tokens=7)
+    ask("text-stream", "/v1/completions", prompt="The sky is", max_tokens=7, stream=True, stream_options={"include_usage": True})
+    ask("infill", "/infill", input_prefix="def f(", input_suffix="return x", n_predict=5)
+    ask("two", "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}], n=2, max_tokens=6)
+    ask("two-stream", "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}], n=2, max_tokens=6, stream=True, stream_options={"include_usage": True})
+    ask("prompts", "/completion", prompt=["a b c", "d e f", "g h i"], n_predict=4, ignore_eos=True)
+    ask("broken", "/v1/chat/completions", messages="nonsense")
+    ask("unary", "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}], max_tokens=1)
+    recs = p.finish(len(want))
+    t.equal(len(recs), len(want), "records")
+    for x, (path, status, data) in want.items():
+        r = only(t, recs, x)
+        if not r:
+            continue
+        t.equal((r["status"], r["path"]), (status, path), f"{x}: status, path")
+        if status != 200:
+            t.equal(r["end"], "error", f"{x}: end")
+            continue
+        t.equal(r["end"], "complete", f"{x}: end")
+        if x.startswith("native"):
+            t.equal(r["tokens"]["completion"], 9, f"{x}: tokens")
+            t.check(r["metrics"]["queue_time_ms"] is not None, f"{x}: not joined: {r['missing'].get('metrics.queue_time_ms', r['missing'].get('metrics'))}")
+        if x == "native-stream":
+            t.check(r["server_timing"]["chunks"] and r["server_timing"]["ttft_ms"] is not None, f"{x}: chunks {r['server_timing']['chunks']}")
+        if x == "text":
+            t.equal(r["tokens"]["completion"], json.loads(data)["usage"]["completion_tokens"], f"{x}: tokens")
+        if x.startswith("two"):
+            done = sum(l.count(b'"finish_reason"') for l in [data])
+            n = 2 if (x == "two" and len(json.loads(data)["choices"]) == 2) or b'"index":1' in data else 1
+            t.note(f"{x}: {n} choices")
+            if n == 2:
+                t.equal(r["choices"], 2, f"{x}: choices")
+                t.equal(r["metrics"]["time_to_first_token_ms"], None, f"{x}: metrics of several choices are null")
+                t.equal(len(r["request_ids"]), 2, f"{x}: request_ids {r['request_ids']}")
+        if x == "prompts":
+            t.equal(r["tokens"]["completion"], 12, f"{x}: tokens")
+            t.equal(r["metrics"]["time_to_first_token_ms"], None, f"{x}: metrics of several prompts are null")
+    t.note("infill " + str(want["infill"][1]))
+
+
+@versioned(120, "embeddings")
+def embeddings(t, exe):
+    e = Llama(t, exe, "--embeddings", "--pooling", "mean")
+    p = t.probe(e)
+    for i in range(3):
+        s, data = e.post("/v1/embeddings", {"input": "The sky is blue" * (i + 1), "model": "m"}, headers={"X-Request-Id": f"e{i}"})
+        t.equal(s, 200, "status")
+    s, data = e.post("/v1/embeddings", {"input": ["a", "b"], "model": "m"}, headers={"X-Request-Id": "e3"})
+    recs = p.finish(4)
+    for i in range(4):
+        r = only(t, recs, f"e{i}")
+        if r:
+            t.equal((r["operation"], r["end"], r["server_timing"]["ttft_ms"], r["tokens"]["completion"]), ("embeddings", "complete", None, None), f"e{i}")
+            t.check(r["server_timing"]["duration_ms"] > 0, "duration")
+
+
+@versioned(200, "attach-under-load")
+def attach_under_load(t, exe):
+    """Attach and detach ten times while it serves; nothing breaks, attach is quick."""
+    e = Llama(t, exe)
+    cl = t.spawn(client_argv(e.port, n=60, c=4, usage=True, max_tokens=16, words="4,30", extra=EXTRA, timeout=150 * SLOW), stdout=subprocess.PIPE, text=True)
+    ms = []
+    for _ in range(10):
+        p = t.probe(e)
+        ms.append(p.attach_ms() or 1e9)
+        time.sleep(0.3)
+        p.stop()
+        for r in p.records:
+            t.check("partial" in r["flags"] or "pre_attach" in r["flags"] or r["request_ids"] or r["end"] == "unknown",
+                    f"{r['x_request_id']}: neither joined nor marked: {r['flags']} {r['end']} {r['missing'].get('metrics')}")
+    out, _ = cl.communicate(timeout=160 * SLOW)
+    t.equal(cl.returncode, 0, "client")
+    t.check(percentile(ms, .5) < 500, f"attach {ms} ms")
+    t.note(f"attach p50 {percentile(ms, .5):.0f} max {max(ms):.0f} ms")

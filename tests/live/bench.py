@@ -1,0 +1,398 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What reqprobe costs. bench.py [--quick] [--check] [--pairs N] [--json FILE] [PART...]
+
+Parts: attach, trap, write, flood, llama. --quick is for CI: fewer and shorter
+runs. --check: exit status 1 when a limit is exceeded.
+
+The machine may swing by tens of percent from minute to minute. Claims rest on
+accounting (the kernel's BPF run time, hits times the measured cost of a trap,
+the daemon's CPU, against the engine's CPU for the same work) and on many short
+runs in random order within each round: with the probe / without, beside
+without / without, as median ratios with a bootstrap interval."""
+
+import glob, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
+
+sys.dont_write_bytecode = True
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [here, os.path.join(os.path.dirname(here), "engines")]
+from harness import *
+import harness
+
+QUICK = "--quick" in sys.argv
+ROWS, FIGURES, FAILED = [], {}, []
+HOOKS = {  # llama-server's functions, for the bpftrace script
+    "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", "_ZN12server_queue4postEO11server_taskb", "_ZN12server_queue5deferEO11server_task",
+    "_ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task",
+    "_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot",
+    "_ZN19server_context_impl19send_final_responseER11server_slot", "_ZN11server_slot7releaseEv",
+    "_ZN14server_context21launch_slot_with_taskER11server_slotO11server_task",
+    "_ZN14server_context13process_tokenER23completion_token_outputR11server_slot",
+    "_ZN14server_context19send_final_responseER11server_slot",
+}
+
+
+def row(what, value, limit=None, ok=None):
+    FIGURES[what] = value
+    verdict = "" if ok is None else ("ok" if ok else "OVER")
+    if ok is False:
+        FAILED.append(what)
+    ROWS.append((what, str(value), limit or "", verdict))
+    print(f"  {what:<46} {value!s:<30} {limit or '':<16} {verdict}", flush=True)
+
+
+def head(text):
+    print(f"\n{text}", flush=True)
+
+
+def bootstrap(xs, n=4000, seed=1):
+    rnd = random.Random(seed)
+    m = sorted(statistics.median(rnd.choices(xs, k=len(xs))) for _ in range(n))
+    return m[int(n * .025)], m[int(n * .975)]
+
+
+def bpf_run(m):
+    return m.by("reqprobe_bpf_run_seconds_total", "program")
+
+
+def lost(m):
+    return int(sum(m.by("reqprobe_events_lost_total", "class").values()))
+
+
+# ---------------------------------------------------------------- attach
+
+def attach(t):
+    head("attach")
+    xs, wall = [], []
+    srv = t.paced(exe="fake_llama", truth=False)
+    for _ in range(5 if QUICK else 15):
+        p = t.probe(srv, args=["--engine", "llamacpp"])
+        wall.append((time.monotonic() - p.started) * 1e3)
+        xs.append(p.attach_ms() or float("nan"))
+        p.stop()
+    row("attach, as told, median (max)", f"{statistics.median(xs):.0f} ms ({max(xs):.0f})", "< 500 ms", statistics.median(xs) < 500)
+    row("from exec to the attach line, median", f"{statistics.median(wall):.0f} ms")
+
+
+# ---------------------------------------------------------------- one trap
+
+def ask_line(p, n):
+    p.stdin.write(f"{n}\n")
+    p.stdin.flush()
+    return float(p.stdout.readline())
+
+
+TRAP = {}
+
+
+def trap(t):
+    """ns that one hook hit costs the engine: trap, program, ring."""
+    head("one hook hit (uprobe with its BPF program)")
+    srv = t.spawn([os.path.join(BIN, "bench_trap")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    srv.stdout.readline()
+    n, bare, with_, bpf = 20000, [], [], []
+    ask_line(srv, n * 50)
+    for _ in range(3 if QUICK else 7):
+        bare.append(ask_line(srv, n * 50))
+        p = t.probe(srv, args=["--engine", "llamacpp"])
+        a = p.metrics()
+        with_.append(ask_line(srv, n))
+        time.sleep(0.2)
+        b = p.metrics()
+        d = {k: v - bpf_run(a).get(k, 0) for k, v in bpf_run(b).items()}
+        bpf.append(max([v for k, v in d.items() if "hook" in (k or "") or "uprobe" in (k or "")] or [max(d.values(), default=0)]) / n * 1e9)
+        p.stop()
+    TRAP["hit"] = statistics.median(with_) - statistics.median(bare)
+    TRAP["bpf"] = statistics.median(bpf)
+    row("a hit, whole", f"{TRAP['hit']:.0f} ns")
+    row("of it BPF program run time", f"{TRAP['bpf']:.0f} ns")
+    row("trap alone", f"{TRAP['hit'] - TRAP['bpf']:.0f} ns")
+    if TRAP["hit"] < 100:
+        print("  (the hook was not attached: engine llamacpp not matched?)")
+    srv.kill()
+
+
+# ---------------------------------------------------------------- write(2)
+
+def bench_write(t, probe, rate, rounds):
+    argv = [os.path.join(BIN, "bench_write"), str(rounds)] + (["50", str(rate)] if rate else [])
+    p = t.spawn(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "BENCH_WAIT": "1"})
+    pid = int(p.stdout.readline().split()[1])
+    q = probe(pid) if probe else None
+    p.stdin.write("go\n")
+    p.stdin.flush()
+    line = p.stdout.readline()
+    while "median" not in line and line:
+        line = p.stdout.readline()
+    p.wait(60)
+    if q is not None:
+        q.stop(expect_rc=None)
+    return float(re.search(r"median (\d+)", line)[1])
+
+
+def write(t):
+    head("write(2) of a 230-byte chunk on loopback TCP")
+    for name, rate in (("in a row", 0), ("50,000 a second", 50000)):
+        a, b, n = [], [], []
+        for i in range(5 if QUICK else 21):
+            runs = [lambda: a.append(bench_write(t, None, rate, 100)), lambda: n.append(bench_write(t, None, rate, 100)),
+                    lambda: b.append(bench_write(t, lambda pid: Probe(t, [pid], metrics=False), rate, 100))]
+            random.Random(i).shuffle(runs)
+            for r in runs:
+                r()
+        d = [y - x for x, y in zip(a, b)]
+        z = [y - x for x, y in zip(a, n)]
+        lo, hi = bootstrap(d)
+        lo0, hi0 = bootstrap(z)
+        row(f"{name}: bare", f"{statistics.median(a):.0f} ns")
+        row(f"{name}: nothing - nothing", f"{statistics.median(z):+.0f} ns [{lo0:+.0f}, {hi0:+.0f}]")
+        row(f"{name}: probe - nothing", f"{statistics.median(d):+.0f} ns [{lo:+.0f}, {hi:+.0f}]", "<= 1000 ns", statistics.median(d) <= 1000)
+        TRAP["write"] = statistics.median(d)
+
+
+# ---------------------------------------------------------------- flood
+
+def one_flood(t, kind, seconds, rate=50000, size=230, conns=20):
+    """kind: None, "reqprobe" or "bpftrace"."""
+    n = int(rate * seconds)
+    srv = Paced(t, ["--flood", f"{n},{rate},{size}", "--conns", conns], "127.0.0.1:0", None, "paced", False)
+    out = {}
+    p = b = None
+    if kind == "reqprobe":
+        p = t.probe(srv, itl=False)
+    elif kind == "bpftrace":
+        b = bpftrace_start(t, srv.pid, [], t.path(f"bt{len(t.children)}"))
+        if b is None:
+            return None
+    watched = p.pid if p else b.pid if b else None
+    cpu0, t0 = (proc_cpu(watched) if watched else 0), time.monotonic()
+    cl = t.spawn(client_argv(srv.port, n=conns, c=conns, lazy_ms=4, timeout=60 + seconds * 2), stdout=subprocess.PIPE, text=True)
+    text, _ = cl.communicate(timeout=120 + seconds * 2)
+    wall = time.monotonic() - t0
+    out["client_ok"] = cl.returncode == 0
+    if p:
+        p.wait_records(conns, 20)
+        out["daemon_cpu"] = (proc_cpu(p.pid) - cpu0) / wall * 100
+        out["rss"], out["hwm"] = proc_rss(p.pid) / 2**20, proc_rss(p.pid, "VmHWM") / 2**20
+        m = p.metrics()
+        out["lost"], out["events"] = lost(m), int(sum(m.by("reqprobe_events_total", "class").values()))
+        out["bpf_ns"] = sum(bpf_run(m).values()) * 1e9 / n
+        recs = p.stop()
+        got = [r["server_timing"]["chunks"] for r in recs]
+        out["exact"] = len(recs) == conns and all(c == n // conns for c in got)
+        out["chunks"] = sum(c or 0 for c in got)
+    if b:
+        out["daemon_cpu"] = (proc_cpu(b.pid) - cpu0) / wall * 100
+        out["rss"] = proc_rss(b.pid) / 2**20
+        os.kill(b.pid, signal.SIGINT)
+        b.wait(20)
+        with open(b.out_path, errors="replace") as f:
+            lines = f.read().splitlines()
+        with open(b.out_path + ".err", errors="replace") as f:
+            lines += f.read().splitlines()
+        out["lost"] = sum(int(x[1]) for x in (re.search(r"[Ll]ost (\d+) events", l) for l in lines) if x)
+        out["events"] = sum(l.startswith("W ") for l in lines)
+    out.update(srv.stop())
+    return out
+
+
+def flood(t):
+    s = 3 if QUICK else 10
+    head(f"flood: 50,000 events of 230 bytes a second for {s} s over 20 connections")
+    a, b = [], []
+    for i in range(2 if QUICK else 5):
+        order = [None, "reqprobe"]
+        random.Random(i).shuffle(order)
+        for k in order:
+            (b if k else a).append(one_flood(t, k, s))
+    med = lambda xs, k: statistics.median([x[k] for x in xs])
+    row("achieved, bare / with the probe", f"{med(a, 'flood_rate'):.0f} / {med(b, 'flood_rate'):.0f} per s", ">= 49,000", med(b, "flood_rate") >= 49000)
+    row("lateness p99, bare / with", f"{med(a, 'late_p99_us'):.0f} / {med(b, 'late_p99_us'):.0f} us")
+    row("later than 1 ms, bare / with", f"{med(a, 'late_over_1ms'):.0f} / {med(b, 'late_over_1ms'):.0f} of {50000 * s}")
+    row("server CPU per write, bare / with", f"{med(a, 'flood_cpu_ns_per_write'):.0f} / {med(b, 'flood_cpu_ns_per_write'):.0f} ns")
+    row("BPF run time per chunk", f"{med(b, 'bpf_ns'):.0f} ns")
+    row("events lost, worst run", f"{max(x['lost'] for x in b)}", "0", max(x["lost"] for x in b) == 0)
+    row("records and chunk counts exact", f"{sum(x['exact'] for x in b)} of {len(b)} runs", "all", all(x["exact"] for x in b))
+    row("daemon CPU", f"{med(b, 'daemon_cpu'):.1f} % of a core", "< 30 %", med(b, "daemon_cpu") < 30)
+    row("daemon memory, resident (peak)", f"{max(x['rss'] for x in b):.1f} ({max(x['hwm'] for x in b):.1f}) MiB", "< 64 MiB", max(x["hwm"] for x in b) < 64)
+    c = one_flood(t, "bpftrace", s)
+    if c:
+        row("bpftrace, same writes: lost / seen", f"{c['lost']} / {c['events']} of {50000 * s}")
+        row("bpftrace: its CPU, memory", f"{c['daemon_cpu']:.1f} % of a core, {c['rss']:.0f} MiB")
+        row("bpftrace: server CPU per write", f"{c['flood_cpu_ns_per_write']:.0f} ns")
+        row("bpftrace: achieved, lateness p99", f"{c['flood_rate']:.0f} per s, {c['late_p99_us']:.0f} us")
+    else:
+        print("  bpftrace is not installed: no comparison")
+
+
+# ---------------------------------------------------------------- bpftrace
+
+def bpftrace_start(t, pid, hooks, out):
+    """Record the same probes: writes and reads of the sockets with their bytes,
+    and the engine's functions."""
+    if not shutil.which("bpftrace"):
+        return None
+    calls = ("write", "sendto", "read", "recvfrom", "sendmsg", "writev", "recvmsg")
+    src = "".join(f"tracepoint:syscalls:sys_enter_{c} /pid == {pid}/ {{ printf(\"{'W' if c[0] in 'ws' else 'R'} %llu %d %r\\n\", nsecs, args.fd, "
+                  f"{'buf(args.buf, 200)' if c == 'write' else 'buf(args.buff, 200)' if c == 'sendto' else '0' if True else ''}); }}\n".replace("%r\\n\", nsecs, args.fd, 0)", "\\n\", nsecs, args.fd)")
+                  for c in calls)
+    for path, sym in hooks:
+        src += f"uprobe:{path}:{sym} /pid == {pid}/ {{ printf(\"H %llu %d %llx %llx\\n\", nsecs, tid, arg1, arg2); }}\n"
+    script = out + ".bt"
+    with open(script, "w") as f:
+        f.write(src)
+    with open(out, "wb") as o, open(out + ".err", "wb") as e:
+        b = t.spawn(["bpftrace", "-p", str(pid), script], stdout=o, stderr=e, env={**os.environ, "BPFTRACE_MAX_STRLEN": "200"})
+    b.out_path = out
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with open(out) as f:
+            if "Attached" in f.read() or "Attaching" in open(out).read():
+                time.sleep(1.5)
+                return b
+        if b.poll() is not None:
+            with open(out + ".err") as f:
+                print(f"  bpftrace: {f.read().strip()[:300]}")
+            return None
+        time.sleep(0.05)
+    return None
+
+
+# ---------------------------------------------------------------- llama-server
+
+def batch(t, e, n, seed):
+    """A fixed piece of work: tokens per second and TTFT of each request."""
+    got = run_client(t, e.port, n=n, c=4, seed=seed, usage=True, max_tokens=24, words="8,24",
+                     extra={"temperature": 0, "cache_prompt": False, "ignore_eos": True}, timeout=120)
+    first, last = min(r["sent_ns"] for r in got.values()), max(r["last_ns"] for r in got.values())
+    return 24 * n / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in got.values())
+
+
+def perf_syscalls(pid, seconds):
+    r = subprocess.run(["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", str(pid), "sleep", str(seconds)], capture_output=True, text=True)
+    m = re.search(r"^(\d+),", r.stderr, re.M)
+    return int(m[1]) if m else None
+
+
+def llama_bench(t, pairs):
+    import llama
+    servers = llama.find_servers()
+    if not servers:
+        print("  no llama-server: LLAMA_SERVER or scripts/llama")
+        return
+    name, exe = servers[-1]
+    head(f"llama-server {name}, -np 2, concurrency 4")
+    e = llama.Llama(t, exe)
+    batch(t, e, 8, 1)
+    # accounting
+    ms = []
+    for _ in range(3):
+        p = t.probe(e)
+        ms.append(p.attach_ms() or float("nan"))
+        p.stop()
+    row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
+    p = t.probe(e)
+    m0, e0, d0, t0 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
+    n = 16 if QUICK else 96
+    batch(t, e, n, 7)
+    time.sleep(0.3)
+    m1, e1, d1, t1 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
+    hits = m1.sum("reqprobe_events_total", **{"class": "hook"}) - (m0.sum("reqprobe_events_total", **{"class": "hook"}) or 0)
+    progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
+    bpf = sum(progs.values())
+    recs = p.finish()
+    engine, daemon = e1 - e0, d1 - d0
+    trap_ns = max(TRAP.get("hit", 6000) - TRAP.get("bpf", 0), 0)
+    traps = hits * trap_ns / 1e9
+    total = (bpf + traps + daemon) / engine * 100 if engine else float("nan")
+    row("work", f"{n} requests, {24 * n} tokens, {t1 - t0:.1f} s")
+    row("engine CPU", f"{engine:.2f} s")
+    row("BPF run time, all programs, whole machine", f"{bpf * 1e3:.2f} ms = {bpf / engine * 100:.4f} %")
+    for k, v in sorted(progs.items(), key=lambda x: -x[1])[:4]:
+        row(f"  {k}", f"{v * 1e3:.2f} ms")
+    row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
+    row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
+    row("all costs / engine CPU", f"{total:.3f} %", "< 0.5 %", total < 0.5)
+    row("events lost", str(lost(m1)), "0", lost(m1) == 0)
+    row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
+    # pairs
+    hooks = []
+    for f in sorted({os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "/" in l and ("llama" in l)}):
+        for tab in ("-D", ""):
+            r = subprocess.run(["nm", "--defined-only"] + ([tab] if tab else []) + [f], capture_output=True, text=True)
+            hooks += [(f, l.split()[-1]) for l in r.stdout.splitlines() if l.split() and l.split()[-1] in HOOKS]
+    hooks = sorted(set(hooks))
+    res, k = {x: [] for x in ("none", "none2", "reqprobe", "bpftrace")}, 12 if not QUICK else 6
+    with_bt = shutil.which("bpftrace") and hooks
+    for i in range(pairs):
+        order = ["none", "none2", "reqprobe"] + (["bpftrace"] if with_bt and i % 3 == 0 else [])
+        random.Random(i).shuffle(order)
+        for kind in order:
+            q = b = None
+            if kind == "reqprobe":
+                q = t.probe(e)
+            elif kind == "bpftrace":
+                b = bpftrace_start(t, e.pid, hooks, t.path(f"bl{i}"))
+                if b is None:
+                    continue
+            res[kind].append((i, *batch(t, e, k, 1000 + i)))
+            if q:
+                q.stop()
+            if b:
+                os.kill(b.pid, signal.SIGINT)
+                b.wait(20)
+        t.probes.clear()
+        print(f"\r  round {i + 1} of {pairs}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    base = {i: (tp, tt) for i, tp, tt in res["none"]}
+    second = {i: (tp, tt) for i, tp, tt in res["none2"]}
+    row("rounds", f"{pairs} of {k} requests each", ">= 30", True if QUICK else pairs >= 30)
+    row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
+    for kind, label in (("none2", "nothing / nothing"), ("reqprobe", "reqprobe / nothing"), ("bpftrace", "bpftrace / nothing")):
+        if not res[kind]:
+            continue
+        for j, what in ((1, "throughput"), (2, "p50 TTFT")):
+            xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
+            lo, hi = bootstrap(xs)
+            row(f"{label}: {what}, median [95 %]", f"{statistics.median(xs):.4f} [{lo:.4f}, {hi:.4f}]",
+                "includes 1" if kind == "reqprobe" else "", (lo <= 1 <= hi) if kind == "reqprobe" else None)
+    FIGURES["pairs"] = res
+
+
+def main():
+    args = sys.argv[1:]
+    opt = lambda n, d: args[args.index(n) + 1] if n in args else d
+    pairs = int(opt("--pairs", 6 if QUICK else 32))
+    path = opt("--json", None)
+    parts = [a for a in args if a in ("attach", "trap", "write", "flood", "llama")] or ["attach", "trap", "write", "flood", "llama"]
+    build_helpers()
+    why = can_bpf()
+    if why:
+        print(f"SKIP bench: {why}")
+        return 0
+    with open("/proc/cpuinfo") as f:
+        cpu = re.search(r"model name\s*: (.*)", f.read())
+    print(f"{subprocess.run([REQPROBE, '--version'], capture_output=True, text=True).stdout.splitlines()[0]}, "
+          f"{os.uname().release}, {os.cpu_count()} x {cpu[1] if cpu else os.uname().machine}, load {os.getloadavg()[0]:.2f}")
+    if "llama" in parts and "trap" not in parts:
+        parts.insert(0, "trap")
+    for part in parts:
+        t = T("bench-" + part)
+        try:
+            llama_bench(t, pairs) if part == "llama" else globals()[part](t)
+            for f in t.failures:
+                print(f"  note: {f}")
+        except (Skip, AssertionError, subprocess.SubprocessError) as e:
+            print(f"  {part}: {type(e).__name__}: {e}")
+            FAILED.append(part)
+        finally:
+            t.cleanup()
+    print(f"\n{len(FAILED)} limits exceeded" + (": " + "; ".join(FAILED) if FAILED else ""))
+    if path:
+        with open(path, "w") as f:
+            json.dump(FIGURES, f, indent=1)
+    return 1 if FAILED and "--check" in args else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

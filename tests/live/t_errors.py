@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Refusals: one line on stderr, the right exit status, nothing lost that was
+already written."""
+
+import os, signal, socket, subprocess, time
+from harness import *
+
+
+def refused(t, want, argv=None, *, pid=None, prefix=(), what="", args=(), lines=1, timeout=20):
+    """Run reqprobe to its end: exit status and number of stderr lines."""
+    argv = list(prefix) + [REQPROBE] + (["--pid", str(pid), "--metrics", "off"] if pid else []) + list(args) + list(argv or [])
+    try:
+        r = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as e:
+        t.check(False, f"{what}: does not refuse; stderr {(e.stderr or b'').decode()[-200:]}")
+        return None
+    err = [l for l in r.stderr.splitlines() if l.strip()]
+    t.equal(r.returncode, want, f"{what}: exit status ({' | '.join(err)[:200]})")
+    if lines:
+        t.equal(len(err), lines, f"{what}: lines on stderr ({' | '.join(err)[:300]})")
+    t.check("Sanitizer" not in r.stderr, f"{what}: sanitizer report")
+    return r.stderr
+
+
+def paced_and(t):
+    return t.paced(truth=False)
+
+
+@test(30, probe=False)
+def err_usage(t):
+    """Wrong usage: 2."""
+    if not os.access(REQPROBE, os.X_OK):
+        raise Skip("not built")
+    for args in (["--no-such-option"], ["--pid"], ["--pid", "abc"], ["--pid", "-5"], ["--pid", "0"], ["--pid", "1", "--metrics", "nonsense"],
+                 ["--pid", "1", "--duration", "x"], ["--pid", "99999999999999999999"], ["--pid", "1", "--engine", "nosuchengine"],
+                 ["frobnicate"], ["replay"], []):
+        refused(t, 2, args, what=" ".join(args) or "no arguments", lines=1)
+    for args in (["--help"], ["--version"]):
+        r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
+        t.equal((r.returncode, bool(r.stdout), r.stderr), (0, True, ""), " ".join(args))
+
+
+@test(30)
+def err_no_such_pid(t):
+    p = subprocess.Popen(["true"])
+    p.wait()
+    refused(t, 4, pid=p.pid, what="no such pid")
+    with open("/proc/sys/kernel/pid_max") as f:
+        refused(t, 4, pid=int(f.read()) - 1, what="pid_max - 1")
+
+
+@test(30)
+def err_no_listener(t):
+    """A process tree without a listening socket is no engine."""
+    p = t.spawn(["sleep", "60"])
+    refused(t, 4, pid=p.pid, what="sleep")
+    # a connected socket is not a listening one
+    srv = t.paced(truth=False)
+    q = t.spawn([sys.executable, "-c", f"import socket,time; s=socket.create_connection(('127.0.0.1',{srv.port})); print('up',flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+    q.stdout.readline()
+    refused(t, 4, pid=q.pid, what="a client")
+
+
+@test(30)
+def err_not_root(t):
+    srv = paced_and(t)
+    refused(t, 3, pid=srv.pid, prefix=["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], what="nobody")
+
+
+@test(30)
+def err_cap_bpf_only(t):
+    """Root without SYS_ADMIN and PERFMON, and a user with CAP_BPF alone."""
+    srv = paced_and(t)
+    r = refused(t, 3, pid=srv.pid, prefix=["setpriv", "--bounding-set", "-sys_admin,-perfmon", "--inh-caps", "-sys_admin,-perfmon"], what="root without perfmon")
+    t.check(not r or "PERFMON" in r.upper() or "perfmon" in r, f"does not name CAP_PERFMON: {r}")
+    refused(t, 3, pid=srv.pid, prefix=["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "+bpf", "--ambient-caps", "+bpf"],
+            what="nobody with CAP_BPF")
+
+
+def in_mount_ns(t, pid, setup, args):
+    """argv that runs reqprobe in a private mount namespace after `setup`."""
+    return ["unshare", "-m", "sh", "-ec", f"mount --make-rprivate /; {setup}; exec \"$@\"", "sh"]
+
+
+@test(60)
+def err_no_btf(t):
+    srv = paced_and(t)
+    r = refused(t, 3, pid=srv.pid, prefix=in_mount_ns(t, srv.pid, "mount -t tmpfs none /sys/kernel/btf", ()), what="no BTF")
+    t.check(not r or "BTF" in r, f"does not speak of BTF: {r}")
+
+
+@test(60)
+def no_tracefs_works(t):
+    srv = t.paced()
+    p = t.probe(srv, prefix=in_mount_ns(t, srv.pid, "umount -l /sys/kernel/tracing 2>/dev/null || true; umount -l /sys/kernel/debug 2>/dev/null || true; "
+                                        "mount -t tmpfs none /sys/kernel/tracing 2>/dev/null || true", ()))
+    run_client(t, srv.port, n=5, c=2, max_tokens=3, usage=True, extra={"gap_us": 1000})
+    recs = p.finish(5)
+    t.equal(len(recs), 5, "records")
+    t.check(all(r["end"] == "complete" and r["tokens"]["completion"] == 3 for r in recs), "records are complete")
+
+
+@test(60)
+def err_port_taken(t):
+    srv = paced_and(t)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen(1)
+        port = s.getsockname()[1]
+        argv = [REQPROBE, "--pid", str(srv.pid), "--metrics", f"127.0.0.1:{port}"]
+        r = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+        err = r.stderr.strip().splitlines()
+        t.equal((r.returncode, len(err)), (1, 1), f"exit status, lines on stderr ({' | '.join(err)[:300]})")
+        t.check(str(port) in r.stderr, f"does not name the port: {r.stderr}")
+
+
+@test(60)
+def err_unwritable(t):
+    srv = paced_and(t)
+    os.mkdir(t.path("dir"))
+    for path in (t.path("no", "such", "dir", "x.jsonl"), t.path("dir"), "/proc/nope"):
+        e = refused(t, 1, pid=srv.pid, args=["--jsonl", path], what=f"--jsonl {path}")
+        t.check(not e or path in e, f"does not name {path}: {e}")
+        refused(t, 1, pid=srv.pid, args=["--record", path], what=f"--record {path}")
+
+
+@test(60)
+def err_dev_full(t):
+    srv = paced_and(t)
+    p = t.probe(srv, jsonl="/dev/full")
+    run_client(t, srv.port, n=5, c=1, max_tokens=3, extra={"gap_us": 1000})
+    time.sleep(0.3)
+    t.equal(p.metrics().sum("reqprobe_requests_total"), 5, "requests in /metrics")
+    p.stop(expect_rc=None)
+    lines = [l for l in p.stderr_lines() if "attached to pid" not in l]
+    said = [l for l in lines if "/dev/full" in l or "space" in l.lower()]
+    t.equal(len(said), 1, f"lines about it ({lines})")
+    t.note(f"exit status {p.rc}")
+
+
+@test(60)
+def err_disk_full(t):
+    """A tiny file system fills up: whole lines stay, said once; room again: goes on."""
+    d = t.path("tiny")
+    os.mkdir(d)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", d], capture_output=True).returncode:
+        raise Skip("cannot mount a tmpfs")
+    try:
+        srv = t.paced()
+        p = t.probe(srv, jsonl=os.path.join(d, "x.jsonl"))
+        run_client(t, srv.port, n=40, c=4, id="a", max_tokens=3, extra={"gap_us": 1000, "ttft_us": 1000})
+        time.sleep(0.3)
+        m = p.metrics()
+        full, _ = read_jsonl(p.jsonl)
+        t.check(0 < len(full) < 40, f"{len(full)} records in 16 KiB")
+        t.equal(m.sum("reqprobe_requests_total"), 40, "requests in /metrics")
+        subprocess.run(["mount", "-o", "remount,size=4m", d], check=True)
+        run_client(t, srv.port, n=10, c=2, id="b", max_tokens=3, extra={"gap_us": 1000, "ttft_us": 1000})
+        time.sleep(0.3)
+        p.stop(expect_rc=None)
+        recs, _ = read_jsonl(p.jsonl)
+        t.equal(recs[:len(full)], full, "what was written before")
+        t.equal(sum(r["x_request_id"].startswith("b") for r in recs), 10, "records after there was room again")
+        lines = [l for l in p.stderr_lines() if "attached to pid" not in l]
+        t.equal(len([l for l in lines if p.jsonl in l or "space" in l.lower()]), 1, f"lines about it ({lines})")
+        t.note(f"{len(full)} of 40 fitted; exit status {p.rc}")
+    finally:
+        subprocess.run(["umount", "-l", d])
+
+
+@test(60)
+def stdout_rules(t):
+    """Not a terminal: JSONL and nothing else; with --jsonl FILE, nothing."""
+    srv = t.paced()
+    p = t.probe(srv)
+    q = t.probe(srv, jsonl=None, name="out")
+    d = t.probe(srv, jsonl="-", name="dash")
+    run_client(t, srv.port, n=5, c=1, max_tokens=3, extra={"gap_us": 1000})
+    p.finish(5)
+    q.stop()
+    d.stop()
+    t.equal(p.stdout(), "", "stdout with --jsonl FILE")
+    for who, x in (("default", q), ("--jsonl -", d)):
+        rows = [json.loads(l) for l in x.stdout().splitlines()]
+        t.equal([r["schema"] for r in rows if not r["schema"].startswith("reqprobe.summary")], ["reqprobe.request/1"] * 5, f"{who}: stdout")
+        for r in rows:
+            validate(t.name, r)
+
+
+@test(60)
+def on_a_terminal(t):
+    """A header, a line per request, a summary; at most 80 columns; no colour with NO_COLOR."""
+    import pty
+    srv = t.paced()
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ["NO_COLOR"] = "1"
+        os.execv(REQPROBE, [REQPROBE, "--pid", str(srv.pid), "--metrics", "off"])
+    c = Child(pid)
+    t.children.append(c)
+    buf, sent = b"", False
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        if select.select([fd], [], [], 0.1)[0]:
+            try:
+                d = os.read(fd, 65536)
+            except OSError:
+                break
+            if not d:
+                break
+            buf += d
+        if b"attached to pid" in buf and not sent:
+            sent = True
+            run_client(t, srv.port, n=6, c=2, id="pretty", max_tokens=3, usage=True, extra={"gap_us": 1000})
+            time.sleep(0.3)
+            os.kill(pid, signal.SIGINT)
+    t.equal(c.wait(5), 0, "exit status")
+    text = buf.decode(errors="replace").replace("\r", "")
+    lines = text.splitlines()
+    t.check(any("TTFT" in l for l in lines), "no column heads")
+    t.check(any(re.match(r"6 requests: .*6 complete", l) for l in lines), f"no summary: {lines[-8:]}")
+    t.check("\x1b[" not in text, "escape sequences with NO_COLOR")
+    t.check(all(len(l) <= 80 for l in lines if "attached" not in l), f"wider than 80: {[l for l in lines if len(l) > 80][:2]}")

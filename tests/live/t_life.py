@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""reqprobe's own life: signals, death, what it leaves behind; processes of the
+watched tree."""
+
+import os, random, signal, subprocess, threading, time
+from harness import *
+
+
+def load(t, port, n=100000, c=4, **kw):
+    """An endless client; ended by the test's cleanup or by .terminate()."""
+    kw.setdefault("extra", {"gap_us": 5000, "ttft_us": 5000})
+    return t.spawn(client_argv(port, n=n, c=c, usage=True, quiet=True, timeout=300, **kw), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@test(60)
+def duration_option(t):
+    srv = t.paced()
+    p = t.probe(srv, args=["--duration", "2s"])
+    t0 = time.monotonic()
+    run_client(t, srv.port, n=5, c=5, max_tokens=5)
+    rc = p.proc.wait(10)
+    t.near((time.monotonic() - t0) * 1e3, 2000, "duration", 400)
+    p.stop()
+    t.equal((rc, len(p.records)), (0, 5), "exit status, records")
+    t.check(p.summary is not None, "no summary")
+
+
+@test(60)
+def sigint_in_flight(t):
+    """SIGINT closes what is in flight as unknown and partial, and ends with 0."""
+    for s in (signal.SIGINT, signal.SIGTERM):
+        srv = t.server(lambda c, r: (c.begin(), c.event(TOK("a"), 20, "tok"), c.at(5000), c.end()))
+        p = t.probe(srv)
+        cs = [Client(srv) for _ in range(3)]
+        for i, c in enumerate(cs):
+            c.send(chat(f"x{i}"))
+        time.sleep(0.3)
+        t.equal(p.metrics().sum("reqprobe_requests_in_flight"), 3, "in flight")
+        t0 = time.monotonic()
+        recs = p.stop(s)
+        t.check(time.monotonic() - t0 < 3, "took long to end")
+        t.equal(len(recs), 3, "records")
+        for r in recs:
+            t.equal((r["end"], "partial" in r["flags"], r["server_timing"]["chunks"]), ("unknown", True, 1), r["x_request_id"])
+        t.check(p.summary and p.summary["ends"].get("unknown") == 3, "summary")
+        for c in cs:
+            c.close()
+
+
+@test(60)
+def second_signal(t):
+    srv = t.paced()
+    p = t.probe(srv)
+    os.kill(p.pid, signal.SIGSTOP)
+    os.kill(p.pid, signal.SIGINT)
+    os.kill(p.pid, signal.SIGTERM)
+    os.kill(p.pid, signal.SIGCONT)
+    t0 = time.monotonic()
+    p.proc.wait(5)
+    t.note(f"ended {(time.monotonic() - t0) * 1e3:.0f} ms after")
+
+
+@test(60)
+def sighup_reopens(t):
+    srv = t.paced()
+    p = t.probe(srv)
+    run_client(t, srv.port, n=3, c=1, id="a", max_tokens=2, extra={"gap_us": 1000})
+    p.wait_records(3)
+    os.rename(p.jsonl, p.jsonl + ".1")
+    os.kill(p.pid, signal.SIGHUP)
+    time.sleep(0.3)
+    run_client(t, srv.port, n=3, c=1, id="b", max_tokens=2, extra={"gap_us": 1000})
+    recs = p.finish(3)
+    old, _ = read_jsonl(p.jsonl + ".1")
+    t.equal(([r["x_request_id"] for r in old], [r["x_request_id"] for r in recs]), ([f"a-{i}" for i in range(3)], [f"b-{i}" for i in range(3)]), "files")
+
+
+@test(60)
+def engine_exits(t):
+    """The engine ends: drain, say so, end with 0."""
+    srv = t.paced()
+    p = t.probe(srv)
+    run_client(t, srv.port, n=5, c=5, max_tokens=5)
+    srv.stop()
+    t0 = time.monotonic()
+    rc = p.proc.wait(10)
+    p.stop()
+    t.equal((rc, len(p.records)), (0, 5), "exit status, records")
+    t.check(len(p.stderr_lines()) >= 2, f"no line says so: {p.stderr_lines()}")
+    t.note(f"{(time.monotonic() - t0) * 1e3:.0f} ms after")
+
+
+@test(90)
+def server_killed_mid_stream(t):
+    """kill -9 under 30 open streams: 30 records, end=server_close, what was seen."""
+    srv = t.paced()
+    p = t.probe(srv)
+    cl = t.spawn(client_argv(srv.port, n=30, c=30, max_tokens=1000, extra={"gap_us": 20000, "ttft_us": 30000}), stdout=subprocess.DEVNULL)
+    time.sleep(1)
+    srv.proc.kill()
+    srv.proc.wait()
+    cl.wait(20)
+    rc = p.proc.wait(10)
+    p.stop()
+    t.equal((rc, len(p.records)), (0, 30), "exit status, records")
+    for r in p.records:
+        t.check(r["end"] == "server_close" and (r["server_timing"]["chunks"] or 0) > 10, f"{r['end']}, {r['server_timing']['chunks']} chunks")
+
+
+@test(60)
+def killed_worker_closes(t):
+    """One of four workers dies: its requests end, the others go on."""
+    srv = t.paced("--workers", "4")
+    p = t.probe(srv)
+    cl = t.spawn(client_argv(srv.port, n=40, c=40, max_tokens=40, extra={"gap_us": 30000, "ttft_us": 30000}), stdout=subprocess.PIPE, text=True)
+    time.sleep(0.6)
+    with open(f"/proc/{srv.pid}/task/{srv.pid}/children") as f:
+        kids = [int(x) for x in f.read().split()]
+    os.kill(kids[1], signal.SIGKILL)
+    out, _ = cl.communicate(timeout=30)
+    broken = [json.loads(l)["x_request_id"] for l in out.splitlines() if '"end":"complete"' not in l and "x_request_id" in l]
+    recs = p.finish(40)
+    t.equal(len(recs), 40, "records")
+    t.equal(sorted(r["x_request_id"] for r in recs if r["end"] == "server_close"), sorted(broken), "closed by the death")
+    t.equal(sorted({r["end"] for r in recs}), ["complete", "server_close"], "ends")
+    t.equal({r["engine"]["pid"] for r in recs if r["end"] == "server_close"}, {kids[1]} if broken else set(), "pid of the closed")
+    t.note(f"{len(broken)} of 40 on the dead worker")
+
+
+@test(90)
+def two_pids(t):
+    """Two watched servers, one --pid each; a third is not seen."""
+    a, b, x = t.paced(), t.paced(), t.paced()
+    p = t.probe(a, b)
+    for s, i in ((a, "a"), (b, "b"), (x, "x")):
+        run_client(t, s.port, n=10, c=5, id=i, max_tokens=3, extra={"gap_us": 1000})
+    recs = p.finish(20)
+    t.equal(sorted(r["x_request_id"] for r in recs), sorted(f"{k}-{i}" for k in "ab" for i in range(10)), "records")
+    for r in recs:
+        want = a.pid if r["x_request_id"][0] == "a" else b.pid
+        t.equal(r["engine"]["pid"], want, "pid")
+
+
+@test(60)
+def two_probes(t):
+    """Two reqprobes on one server see the same, undisturbed by one another."""
+    srv = t.paced()
+    p, q = t.probe(srv), t.probe(srv)
+    run_client(t, srv.port, n=50, c=10, max_tokens=10, usage=True, extra={"gap_us": 2000})
+    a, b = p.finish(50), q.finish(50)
+    key = lambda r: (r["x_request_id"], r["end"], r["tokens"]["completion"], r["server_timing"]["chunks"])
+    t.equal(sorted(map(key, a)), sorted(map(key, b)), "records")
+    t.equal(len(a), 50, "records")
+
+
+@test(60)
+def listener_after_attach(t):
+    """A server that starts to listen, and to fork, after the attach."""
+    prog = t.path("late.py")
+    with open(prog, "w") as f:
+        f.write(f"""
+import os, sys, time
+sys.path.insert(0, {HERE!r}); sys.dont_write_bytecode = True
+import harness, socket
+first = socket.socket(); first.bind(("127.0.0.1", 0)); first.listen(5)
+print("up", flush=True)
+sys.stdin.readline()
+s = harness.Server.__new__(harness.Server)
+def h(c, r):
+    c.begin(); c.event(harness.TOK("a"), 10, "tok"); c.end()
+s.handler, s.raw, s.wrap, s.nodelay = h, None, None, True
+s.log_fd = os.open({t.path('log')!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+l = socket.socket(); l.bind(("127.0.0.1", 0)); l.listen(64)
+print(l.getsockname()[1], flush=True)
+if os.fork() == 0:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+    s._accept(l)
+os.wait()
+""")
+    srv = t.spawn([sys.executable, prog], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    srv.stdout.readline()
+    p = t.probe(srv)
+    srv.stdin.write("go\n")
+    srv.stdin.flush()
+    port = int(srv.stdout.readline())
+    time.sleep(0.1)
+    for i in range(5):
+        c = Client(port)
+        c.ask(f"x{i}")
+        c.close()
+    recs = p.finish(5)
+    t.equal(len(recs), 5, "records")
+    for r in recs:
+        t.check(r["end"] == "complete" and r["network"]["rtt_ms"] is not None, f"{r['end']}, rtt {r['network']['rtt_ms']}, flags {r['flags']}")
+
+
+@test(60)
+def pid_namespace(t):
+    """A server in a pid namespace of its own, named by the pid the caller sees."""
+    srv = t.spawn(["unshare", "--pid", "--fork", "--kill-child", os.path.join(BIN, "paced")], stdout=subprocess.PIPE, text=True)
+    port = int(srv.stdout.readline().split()[1])
+    with open(f"/proc/{srv.pid}/task/{srv.pid}/children") as f:
+        pid = int(f.read().split()[0])
+    p = t.probe(pid)
+    run_client(t, port, n=5, c=2, max_tokens=3, extra={"gap_us": 1000})
+    recs = p.finish(5)
+    t.equal(len(recs), 5, "records")
+    t.check(all(r["engine"]["pid"] == pid for r in recs), f"pids {[r['engine']['pid'] for r in recs]}, expected {pid}")
+
+
+@test(60)
+def probe_in_pid_namespace(t):
+    """reqprobe inside the namespace, with the pid as seen there."""
+    script = t.path("in.sh")
+    with open(script, "w") as f:
+        f.write(f"""mount -t proc proc /proc
+{os.path.join(BIN, 'paced')} > {t.path('port')} &
+s=$!
+while [ ! -s {t.path('port')} ]; do sleep .01; done
+{REQPROBE} --pid $s --jsonl {t.path('x.jsonl')} --metrics off 2> {t.path('err')} &
+r=$!
+for i in $(seq 500); do grep -q attached {t.path('err')} && break; sleep .02; done
+p=$(cut -d' ' -f2 {t.path('port')})
+{os.path.join(BIN, 'client')} --connect 127.0.0.1:$p -n 4 -c 2 --stream --max-tokens 3 > /dev/null
+sleep .5
+kill -INT $r; wait $r; echo rc $? >> {t.path('err')}
+echo $s > {t.path('pid')}
+kill $s
+""")
+    r = subprocess.run(["unshare", "--pid", "--fork", "--mount", "--kill-child", "sh", script], capture_output=True, text=True, timeout=40)
+    err = open(t.path("err")).read() if os.path.exists(t.path("err")) else r.stderr
+    if not t.check(os.path.exists(t.path("x.jsonl")), f"no JSONL; {err}"):
+        return
+    recs, _ = read_jsonl(t.path("x.jsonl"))
+    t.equal(len(recs), 4, "records")
+    pid = int(open(t.path("pid")).read())
+    t.check(all(x["engine"]["pid"] == pid for x in recs), f"pids {[x['engine']['pid'] for x in recs]}, expected {pid}")
+    t.check("rc 0" in err, err)
+
+
+@test(240)
+def sigkill_50_times(t):
+    """SIGKILL at 50 random moments under load: no link, no program, no uprobe
+    stays, and the server goes on."""
+    srv = t.paced(exe="fake_llama")
+    cl = load(t, srv.port, c=8)
+    rnd = random.Random(50)
+    before = bpf_objects()
+    uprobes = "/sys/kernel/tracing/uprobe_events"
+    ups = open(uprobes).read() if os.path.exists(uprobes) else ""
+    left, early = {}, 0
+    for i in range(50):
+        p = t.probe(srv, wait=False, args=["--engine", "llamacpp"])
+        end = time.monotonic() + (rnd.random() * 0.5 if i % 2 else 5)
+        while time.monotonic() < end and "attached" not in p.stderr():
+            time.sleep(0.002)
+        if "attached" in p.stderr():
+            time.sleep(rnd.random() * 0.2)
+        else:
+            early += 1
+        t.check(p.proc.poll() is None, f"reqprobe ended by itself with {p.proc.poll()}: {p.stderr()[-200:]}")
+        p.proc.kill()
+        p.proc.wait()
+        t.probes.pop()
+    ours = {c.pid for c in t.children}
+    for _ in range(50):
+        left = {k: v[:2] for k, v in bpf_objects().items() if k not in before and (not v[1] or set(v[1]) & ours)}
+        if not left:
+            break
+        time.sleep(0.1)
+    t.check(not left, f"left behind: {left}")
+    t.equal(open(uprobes).read() if os.path.exists(uprobes) else "", ups, "uprobe_events")
+    t.equal(srv.proc.poll(), None, "the server is alive")
+    t.equal(cl.poll(), None, "the client is served")
+    got = run_client(t, srv.port, n=20, c=4, max_tokens=5, usage=True, extra={"gap_us": 1000})
+    t.equal(len(got), 20, "answers afterwards")
+    p = t.probe(srv)
+    p.stop()
+    t.note(f"{early} of 50 before the attach was complete")
+
+
+@test(60)
+def attach_time(t):
+    srv = t.paced(exe="fake_llama")
+    xs = []
+    for _ in range(7):
+        p = t.probe(srv, args=["--engine", "llamacpp"])
+        wall = (time.monotonic() - p.started) * 1e3
+        xs.append((p.attach_ms(), wall))
+        p.stop()
+    said = [a for a, _ in xs if a is not None]
+    t.check(len(said) == 7, "the attach line has no time in ms")
+    t.check(percentile(said, .5) < 500, f"attach takes {said} ms")
+    t.note(f"said p50 {percentile(said, .5):.0f} max {max(said, default=0):.0f} ms; process start to line p50 {percentile([w for _, w in xs], .5):.0f} ms")
+
+
+@test(60)
+def dropped_capabilities(t):
+    """After the attach, no capability is held that is not needed to go on."""
+    srv = t.paced()
+    p = t.probe(srv)
+    with open(f"/proc/{p.pid}/status") as f:
+        eff = int(re.search(r"CapEff:\s+([0-9a-f]+)", f.read())[1], 16)
+    with open("/proc/self/status") as f:
+        all_ = int(re.search(r"CapEff:\s+([0-9a-f]+)", f.read())[1], 16)
+    n = bin(eff).count("1")
+    t.check(eff != all_, f"holds all {n} capabilities")
+    t.check(not eff & (1 << 1 | 1 << 7 | 1 << 16), f"CapEff {eff:x}: can still override files, change uid or load modules")
+    run_client(t, srv.port, n=2, max_tokens=2)
+    t.equal(len(p.finish(2)), 2, "records")
+    t.note(f"{n} capabilities")
