@@ -33,12 +33,21 @@ static __always_inline void rp_args(struct pt_regs *ctx, u64 *arg /* 8 */)
 	arg[6] = arg[7] = 0;
 }
 
+/* The ABI leaves the upper half of a narrow argument undefined. */
+static __always_inline u64 rp_narrow(u64 v, u8 width, u8 sign)
+{
+	u32 shift = (64 - 8 * (width & 7)) & 63;
+
+	if (width >= 8)
+		return v;
+	return sign ? (u64)((s64)(v << shift) >> shift) : v << shift >> shift;
+}
+
 /* Returns 0 and the value, or an error when the memory is not there. */
 static __always_inline long rp_load(u64 addr, u8 width, u8 sign, u64 *out)
 {
 	u64 v = 0;
 	long err;
-	u32 shift;
 
 	switch (width) {
 	case 1: err = bpf_probe_read_user(&v, 1, (void *)addr); break;
@@ -46,11 +55,7 @@ static __always_inline long rp_load(u64 addr, u8 width, u8 sign, u64 *out)
 	case 4: err = bpf_probe_read_user(&v, 4, (void *)addr); break;
 	default: err = bpf_probe_read_user(&v, 8, (void *)addr); break;
 	}
-	if (sign && width < 8) {
-		shift = 64 - 8 * (width & 7);
-		v = (s64)(v << (shift & 63)) >> (shift & 63);
-	}
-	*out = v;
+	*out = rp_narrow(v, width, sign);
 	return err;
 }
 
@@ -88,9 +93,13 @@ static __always_inline void rp_read_list(struct rp_ev_hook *e, const struct rp_h
 
 	if (bpf_probe_read_user(&p, sizeof(p), (void *)(p + (s64)r->off[0])))
 		return;
-	for (i = 0; i < RP_HOOK_VALUES; i++) {
-		if (!p || e->n >= RP_HOOK_VALUES)
+	for (i = 0; i <= RP_HOOK_VALUES; i++) {
+		if (!p)
 			break;
+		if (e->n >= RP_HOOK_VALUES) {
+			e->h.flags |= RP_F_CUT;
+			break;
+		}
 		if (rp_load(p + (s64)r->off[1], r->width, r->sign, &v)) {
 			rp_put_value(e, 0, false);
 			break;
@@ -131,7 +140,7 @@ static __always_inline void rp_hook(struct pt_regs *ctx)
 		const struct rp_hook_read *r = &spec->read[i];
 
 		if (r->kind == RP_READ_REG)
-			rp_put_value(e, arg[r->arg & 7], true);
+			rp_put_value(e, rp_narrow(arg[r->arg & 7], r->width, r->sign), true);
 		else if (r->kind == RP_READ_MEM)
 			rp_read_mem(e, r, arg[r->arg & 7]);
 		else if (r->kind == RP_READ_LIST)

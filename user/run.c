@@ -125,6 +125,7 @@ static void take_info(struct rp_run *r, const struct rp_event_hdr *ev)
 		snprintf(r->version, sizeof(r->version), "%.*s", (int)sizeof(s->version), s->version);
 		snprintf(r->host, sizeof(r->host), "%.*s", (int)sizeof(s->host), s->host);
 		r->info.engine = r->engine;
+		r->info.table = rp_engine_by_name(r->engine);
 		r->info.engine_version = r->version;
 		r->info.host = r->host;
 		r->info.pid = ev->pid;

@@ -110,8 +110,10 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid)
 
 	if (w->o->no_hooks || !t->engine->n_hooks)
 		return 0;
-	if (rp_proc_read(pid, &p))
+	if (rp_proc_read(pid, &p)) {
+		rp_proc_free(&p);
 		return 0;
+	}
 	if (rp_match_hooks(t->engine, &p, &m))
 		goto cleanup;
 	if (m.version[0] && !t->version[0])
@@ -280,6 +282,8 @@ static char *metrics(void *ctx, size_t *len)
 {
 	struct watch *w = ctx;
 	struct rp_prom_process x = { .cpu_seconds = cpu_seconds(), .resident_bytes = resident_bytes() };
+	struct rp_ev_loss loss;
+	struct rp_stats st;
 	char *text;
 
 	pthread_mutex_lock(&w->run.lock);
@@ -294,7 +298,13 @@ static char *metrics(void *ctx, size_t *len)
 	x.table = w->t[0].engine;
 	x.jsonl_failed = w->run.jsonl ? rp_jsonl_failed(w->run.jsonl) : 0;
 	x.ring_backlog_bytes = rp_live_backlog(w->live);
-	text = rp_prom_render(w->run.prom, rp_timeline_stats(w->run.tl), &x, len);
+	/* the timeline learns the totals after a loss only */
+	st = *rp_timeline_stats(w->run.tl);
+	rp_live_loss(w->live, &loss);
+	memcpy(st.seen, loss.seen, sizeof(st.seen));
+	memcpy(st.lost, loss.lost, sizeof(st.lost));
+	memcpy(st.map_full, loss.map_full, sizeof(st.map_full));
+	text = rp_prom_render(w->run.prom, &st, &x, len);
 	pthread_mutex_unlock(&w->run.lock);
 	return text;
 }
@@ -389,8 +399,8 @@ static int recognise(struct watch *w, struct target *t)
 	if (!rp_proc_read(where ? where : t->pid, &p)) {
 		if (t->engine->version)
 			t->engine->version(&p, t->version, sizeof(t->version));
-		rp_proc_free(&p);
 	}
+	rp_proc_free(&p);
 	for (unsigned i = 0; &w->t[i] != t; i++) {
 		if (w->t[i].engine == t->engine) {
 			t->base = w->t[i].base;
@@ -585,12 +595,12 @@ static void remember_cmdline(struct target *t)
 {
 	struct rp_proc p;
 
-	if (rp_proc_read(t->pid, &p))
-		return;
-	free(t->cmdline);
-	t->cmdline = p.cmdline;
-	t->cmdline_len = p.cmdline_len;
-	p.cmdline = NULL;
+	if (!rp_proc_read(t->pid, &p)) {
+		free(t->cmdline);
+		t->cmdline = p.cmdline;
+		t->cmdline_len = p.cmdline_len;
+		p.cmdline = NULL;
+	}
 	rp_proc_free(&p);
 }
 
@@ -605,9 +615,9 @@ static uint32_t find_cmdline(const struct target *t)
 	for (ssize_t i = 0; i < n && !found; i++) {
 		struct rp_proc p;
 
-		if (pids[i] == (uint32_t)getpid() || rp_proc_read(pids[i], &p))
+		if (pids[i] == (uint32_t)getpid())
 			continue;
-		if (p.cmdline_len == t->cmdline_len && !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
+		if (!rp_proc_read(pids[i], &p) && p.cmdline_len == t->cmdline_len && !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
 			found = p.pid;
 		rp_proc_free(&p);
 	}
@@ -809,7 +819,11 @@ int rp_watch(const struct rp_options *o)
 	rp_live_drain(live, on_event, w, 0);
 	if (!st) {
 		struct rp_event_hdr h = header(RP_EV_STOP, sizeof(h), 0);
+		struct rp_ev_loss loss;
 
+		rp_live_loss(live, &loss);
+		loss.h = header(RP_EV_LOSS, sizeof(loss), 0);
+		rp_run_event(&w->run, &loss.h);
 		rp_run_event(&w->run, &h);
 		rp_run_finish(&w->run);
 		if (!o->quiet && !w->run.term)

@@ -64,7 +64,8 @@ enum rp_event_flags {
 	RP_F_PRE_ATTACH = 1 << 0,	/* CONN_*: older than the attach */
 	RP_F_UNIX = 1 << 1,		/* CONN_OPEN: a Unix socket */
 	RP_F_MORE = 1 << 2,		/* DATA: another fragment of this call follows */
-	RP_F_CUT = 1 << 3,		/* DATA: bytes of this call were not captured (missing > 0) */
+	RP_F_CUT = 1 << 3,		/* DATA: bytes of this call were not captured (missing > 0);
+				 * HOOK: more values than there is room for */
 	RP_F_NO_ENTRY = 1 << 4,		/* DATA tx: entry instant unknown, ts is the return */
 	RP_F_SYNTH = 1 << 5,		/* made by user space on evidence other than this event */
 };
@@ -159,7 +160,8 @@ struct rp_ev_conn_close {
  * table (rp_engine_hook in user/engine/engine.h). `seq` counts entries of this
  * hook over all processes, lost records included: a jump tells a loss.
  * Values are what the table asked for; those beyond n are 0. A value that
- * could not be read from the target's memory clears its bit in `ok`.
+ * could not be read from the target's memory clears its bit in `ok`. A list
+ * longer than the room left sets RP_F_CUT.
  */
 struct rp_ev_hook {
 	struct rp_event_hdr h;

@@ -110,6 +110,7 @@ struct request {
 	/* engine */
 	struct task *tasks;
 	unsigned n_tasks, n_open;
+	bool tasks_cut;			/* it has more tasks than a hook could tell */
 	int64_t finished_at;		/* HTTP side is over, waits for the engine's */
 	struct marks eng, chunk;
 };

@@ -344,7 +344,7 @@ static void take_tasks(struct request *q)
 		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
 		r->t_eng_last = later(r->t_eng_last, k->t_last);
 		r->t_eng_end = later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
-		if (q->s->has_role[RP_ROLE_TOKEN] && generative(r->operation))
+		if (q->s->has_role[RP_ROLE_TOKEN] && generative(r->operation) && !q->tasks_cut)
 			r->tok_engine = (r->tok_engine == RP_NONE ? 0 : r->tok_engine) +
 					(int64_t)k->tokens;
 		if (r->n_request_ids < RP_REQUEST_IDS)

@@ -44,8 +44,9 @@ void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q)
 		k->req = NULL;
 		if (k->t_released != RP_NONE)
 			task_free(t, k);
-		else if (!q->s->has_role[RP_ROLE_RELEASED] || k->t_scheduled == RP_NONE)
-			task_over(t, k, t->now); /* nobody will tell */
+		else if (!q->s->has_role[RP_ROLE_RELEASED] || k->t_scheduled == RP_NONE ||
+			 (q->r.end == RP_END_ERROR && !k->tokens))
+			task_over(t, k, t->now); /* nobody will tell: a refused one is never released */
 	}
 	q->tasks = NULL;
 }
@@ -103,17 +104,25 @@ static void queued(struct rp_timeline *t, const struct rp_ev_hook *e)
 			continue;
 		}
 		k->req = q;
-		k->choice = q->n_tasks;
-		/* kept in order of arrival */
+		/* by id, which is the order of the choices: sets are told in any order */
 		struct task **p = &q->tasks;
 
-		while (*p)
+		while (*p && (*p)->id < id)
 			p = &(*p)->next_of_req;
+		k->next_of_req = *p;
 		*p = k;
 		q->n_tasks++;
 		q->n_open++;
 		t->st.waiting++;
 	}
+	if (e->h.flags & RP_F_CUT) {
+		q->tasks_cut = true;
+		q->r.flags |= RP_FLAG_LIMIT;
+	}
+	uint32_t choice = 0;
+
+	for (struct task *k = q->tasks; k; k = k->next_of_req)
+		k->choice = choice++;
 }
 
 static void scheduled(struct rp_timeline *t, const struct rp_ev_hook *e)
