@@ -72,6 +72,7 @@ struct rp_xfer {
 	u32 done;	/* bytes of the call dealt with so far */
 	u32 fill;	/* bytes in the present record */
 	u32 fault;	/* bytes after those that could not be read */
+	u32 skip;	/* bytes left out between the head and the tail of a long call */
 	u32 retrans;
 	u16 nr;
 	u8 dir;
@@ -121,7 +122,7 @@ static __always_inline int rp_frag(struct rp_xfer *x, u32 n, const u32 room)
 			len = 0;
 		}
 		if (!more)
-			missing += x->call_len - x->limit;
+			missing += x->skip;
 		rp_data_end(d, x, len, missing, more);
 		rp_submit(d);
 	}
@@ -243,16 +244,26 @@ RP_VEC_CLASS(16384)
 /* Deliver a call's bytes, as far as they are wanted. */
 __noinline int rp_deliver(struct rp_xfer *x)
 {
-	u32 i, left;
+	u32 i, left, tail;
 	int end;
 
 	if (!x)
 		return 0;
 	if (!x->segs) {
+		/* The tail of a long call carries its framing and its usage. */
+		left = x->call_len - x->limit;
+		tail = left < RP_TAIL ? left : RP_TAIL;
+		x->skip = left - tail;
 		for (i = 0; i < RP_FRAGS; i++) {
 			rp_put(x);
 			if (x->done >= x->limit)
 				break;
+		}
+		if (tail) {
+			x->done = x->call_len - tail;
+			x->limit = x->call_len;
+			x->skip = 0;
+			rp_put(x);
 		}
 		return 0;
 	}
@@ -813,7 +824,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	if (!(c->flags & RP_CONN_UNIX))
 		x.retrans = rp_can_cast() ? rp_cast(sk, struct tcp_sock)->total_retrans :
 					    rp_sk_retrans(sk);
-	if (!x.segs && x.limit <= RP_FRAG_MAX)
+	if (!x.segs && x.limit == x.call_len && x.limit <= RP_FRAG_MAX)
 		rp_put(&x);
 	else
 		rp_deliver(&x);

@@ -3,6 +3,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +47,19 @@ static const struct argp_option options[] = {
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
 	{ 0 },
 };
+
+static void refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void refuse(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("reqprobe: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(RP_EXIT_USAGE);
+}
 
 static bool parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *out)
 {
@@ -97,9 +111,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	switch (key) {
 	case 'p':
 		if (!parse_size(arg, 1, 1 << 30, &n))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--pid %s is no process id", arg);
+			refuse("--pid %s is no process id", arg);
 		if (o->n_pids == RP_MAX_PIDS)
-			argp_failure(st, RP_EXIT_USAGE, 0, "at most %d --pid", RP_MAX_PIDS);
+			refuse("at most %d --pid", RP_MAX_PIDS);
 		for (unsigned i = 0; i < o->n_pids; i++)
 			if (o->pids[i] == n)
 				return 0;
@@ -107,7 +121,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_ENGINE:
 		if (!rp_engine_by_name(arg))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--engine %s is not known: llamacpp, generic", arg);
+			refuse("--engine %s is not known: llamacpp, generic", arg);
 		o->engine = arg;
 		return 0;
 	case OPT_JSONL: o->jsonl = arg; return 0;
@@ -115,13 +129,13 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case OPT_RECORD_RAW:
 	case OPT_RECORD:
 		if (o->record)
-			argp_failure(st, RP_EXIT_USAGE, 0, "one of --record and --record-raw, once");
+			refuse("one of --record and --record-raw, once");
 		o->record = arg;
 		o->record_raw = key == OPT_RECORD_RAW;
 		return 0;
 	case OPT_DURATION:
 		if (!parse_time(arg, &o->duration_s))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
+			refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
 	case OPT_ITL: o->itl = true; return 0;
 	case OPT_WAIT: o->wait = true; return 0;
@@ -129,20 +143,20 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case 'v': o->verbose++; return 0;
 	case OPT_MEMORY:
 		if (!parse_size(arg, 16 << 20, 1ULL << 40, &o->memory))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--memory %s: a size of 16M or more", arg);
+			refuse("--memory %s: a size of 16M or more", arg);
 		return 0;
 	case OPT_RING:
 		if (!parse_size(arg, 64 << 10, 1 << 30, &o->ring) || (o->ring & (o->ring - 1)))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--ring %s: a power of two from 64K to 1G", arg);
+			refuse("--ring %s: a power of two from 64K to 1G", arg);
 		return 0;
 	case OPT_PAYLOAD:
 		if (!parse_size(arg, 256, 4 << 20, &o->payload))
-			argp_failure(st, RP_EXIT_USAGE, 0, "--payload %s: a size from 256 to 4M", arg);
+			refuse("--payload %s: a size from 256 to 4M", arg);
 		return 0;
 	case OPT_MAX_REQ:
 	case OPT_MAX_CONN:
 		if (!parse_size(arg, 1, 1 << 20, &n))
-			argp_failure(st, RP_EXIT_USAGE, 0, "%s: a number from 1 to 1M", arg);
+			refuse("%s: a number from 1 to 1M", arg);
 		if (key == OPT_MAX_REQ)
 			o->max_requests = (uint32_t)n;
 		else
@@ -164,13 +178,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			o->file = arg;
 			return 0;
 		}
-		argp_failure(st, RP_EXIT_USAGE, 0, "'%s' is not understood; see reqprobe --help", arg);
-		return 0;
+		refuse("'%s' is not understood; see reqprobe --help", arg);
 	case ARGP_KEY_END:
 		if (o->verb == RP_VERB_REPLAY && !o->file)
-			argp_failure(st, RP_EXIT_USAGE, 0, "replay: which recording? reqprobe replay FILE");
+			refuse("replay: which recording? reqprobe replay FILE");
 		if (o->verb == RP_VERB_WATCH && !o->n_pids)
-			argp_failure(st, RP_EXIT_USAGE, 0, "which process? reqprobe --pid PID; see reqprobe --help");
+			refuse("which process? reqprobe --pid PID; see reqprobe --help");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -181,6 +194,8 @@ static const struct argp argp = { options, parse, "[doctor | replay FILE]", doc,
 
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
 {
+	int next = argc;
+
 	*o = (struct rp_options){
 		.metrics = "127.0.0.1:9479",
 		.memory = 64 << 20,
@@ -190,11 +205,12 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 		.max_connections = 16384,
 	};
 	argp_err_exit_status = RP_EXIT_USAGE;
-	if (argp_parse(&argp, argc, argv, 0, NULL, o))
-		exit(RP_EXIT_USAGE);
+	/* its own complaints take two lines */
+	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS, &next, o))
+		refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
+		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {
-		fprintf(stderr, "reqprobe: --memory leaves no room beside a --ring of %llu bytes: 12M more are needed\n",
-			(unsigned long long)o->ring);
-		exit(RP_EXIT_USAGE);
+		refuse("--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
+		       (unsigned long long)o->ring);
 	}
 }

@@ -352,6 +352,12 @@ static int watch_tree(struct watch *w, struct target *t)
 			rp_map_put(&w->owner, pids[i], 0, t);
 			t->procs++;
 			more = true;
+			if (rp_proc_io_urings(pids[i])) {
+				struct rp_ev_uring u = { .h = header(RP_EV_URING, sizeof(u), pids[i]) };
+
+				u.h.flags = RP_F_SYNTH;
+				rp_run_event(&w->run, &u.h);
+			}
 			if (pids[i] == t->pid)
 				continue;
 			e.h.flags = RP_F_SYNTH;
@@ -517,12 +523,13 @@ static int attach(struct watch *w)
 }
 
 /* Only what is needed to look at processes that start later. */
-static void drop_capabilities(const struct rp_options *o)
+static void drop_capabilities(void)
 {
 	static const int need[] = {
 		CAP_SYS_ADMIN, /* uprobes on patched kernels, /proc/PID/map_files */
 		CAP_SYS_PTRACE, /* other users' /proc */
-		CAP_DAC_READ_SEARCH, 38 /* CAP_PERFMON */, 39 /* CAP_BPF */,
+		CAP_DAC_READ_SEARCH, /* files below /proc/PID/root */
+		38 /* CAP_PERFMON */, 39 /* CAP_BPF */,
 		40 /* CAP_CHECKPOINT_RESTORE */,
 	};
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -532,8 +539,6 @@ static void drop_capabilities(const struct rp_options *o)
 		return;
 	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
 		k[need[i] / 32].permitted |= 1u << (need[i] % 32);
-	if (o->jsonl) /* SIGHUP opens it again, wherever it lies */
-		k[0].permitted |= 1u << CAP_DAC_OVERRIDE;
 	for (int i = 0; i < 2; i++) {
 		k[i].permitted &= d[i].permitted;
 		k[i].effective = k[i].permitted & d[i].effective;
@@ -667,7 +672,9 @@ static void loop(struct watch *w)
 	while (!stop_signals) {
 		struct timespec ts = { .tv_nsec = waiting ? 500 * 1000000L : DRAIN_NS };
 
-		nanosleep(&ts, NULL);
+		/* a burst may fill the ring in less than one period: stay with it */
+		if (rp_live_backlog(w->live) < w->o->ring / 16)
+			nanosleep(&ts, NULL);
 		rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
 		if (w->n_late)
@@ -788,7 +795,7 @@ int rp_watch(const struct rp_options *o)
 		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));
 		if (!w->run.prom || e) {
 			rp_say("%s", e ? err : "no memory");
-			st = RP_EXIT_FAILED;
+			st = e == -EINVAL ? RP_EXIT_USAGE : RP_EXIT_FAILED;
 		} else {
 			w->httpd = httpd;
 		}
@@ -807,9 +814,10 @@ int rp_watch(const struct rp_options *o)
 	pthread_mutex_unlock(&w->run.lock);
 	st = attach(w);
 	if (!st) {
-		drop_capabilities(o);
-		rp_say("attached to pid %u (%s) in %.0f ms", w->t[0].pid, w->t[0].engine->name,
-		       (double)(now_ns() - t0) / 1e6);
+		drop_capabilities();
+		for (unsigned i = 0; i < w->n; i++)
+			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,
+			       w->t[i].engine->name, (double)(now_ns() - t0) / 1e6);
 		if (o->verbose)
 			rp_say("memory: ceiling %llu MiB, kernel and ring %zu MiB",
 			       (unsigned long long)(o->memory >> 20), rp_live_memory(live) >> 20);

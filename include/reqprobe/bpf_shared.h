@@ -74,6 +74,7 @@ enum rp_selftest { RP_SELFTEST_ENTER = 1, RP_SELFTEST_EXIT = 2 };
 /* data fragments: payload is at most this; options are clamped to RP_PAYLOAD_LIMIT */
 #define RP_FRAG_MAX 16384
 #define RP_FRAGS 64
+#define RP_TAIL 4096 /* the end of a call longer than the limit, captured beside its head */
 #define RP_PAYLOAD_LIMIT (RP_FRAGS * RP_FRAG_MAX)
 
 _Static_assert(sizeof(struct rp_conn) == 56, "conn layout");

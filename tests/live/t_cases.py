@@ -664,7 +664,9 @@ def b7_not_streaming(t):
         t.check(not r.get("itl_ms"), f"itl_ms {r.get('itl_ms')}")
         if i < 2:
             t.equal((r["tokens"]["completion"], r["tokens"]["prompt"], r["tokens"]["source"]), (21, 9, "usage"), f"x{i}: tokens")
-        t.equal((r["id"], r["finish_reason"]), ("cmpl-1", "stop"), f"x{i}: id, finish_reason")
+        # beyond the capture limit the end of the document is not read as JSON
+        t.equal((r["id"], r["finish_reason"]), ("cmpl-1", "stop" if i < 2 else None), f"x{i}: id, finish_reason")
+        t.equal("truncated" in r["flags"], i >= 2, f"x{i}: truncated")
     t.equal(hist_count(m, "reqprobe_time_to_first_token_seconds"), 0, "TTFT samples")
 
 

@@ -293,7 +293,8 @@ def hang_up_any_time(t):
         ends[r["end"]] = ends.get(r["end"], 0) + 1
         t.equal(r["end"], "client_disconnect", f"{r['x_request_id']}: end")
         if r["x_request_id"].startswith("early"):
-            t.equal(r["status"], None, f"{r['x_request_id']}: status of a request without an answer")
+            # the server may have answered into the void
+            t.check(r["status"] in (None, 200), f"{r['x_request_id']}: status {r['status']}")
     t.note(str(ends))
 
 

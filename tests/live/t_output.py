@@ -217,7 +217,7 @@ def metrics_are_valid(t):
     t.equal(m.sum("reqprobe_requests_total", end="error", status="503"), 3, "errors")
     t.equal(m.sum("reqprobe_requests_total", end="client_disconnect"), 2, "disconnects")
     for (n, l), v in m.items():
-        t.check(n.startswith("reqprobe_") and v == v and v >= 0, f"{n}{l} is {v}")
+        t.check(n.startswith(("reqprobe_", "process_")) and v == v and v >= 0, f"{n}{l} is {v}")
     import http.client
     for path, want in (("/healthz", 200), ("/", 404), ("/metrics/../etc", 404), ("/debug", 404)):
         c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=5)

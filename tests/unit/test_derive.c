@@ -88,21 +88,27 @@ static const char *name(int f)
 }
 
 #define F(r, f) (&(r)->v[RP_FIELD_##f])
-#define is(r, f, want) do { \
-	if (!F(r, f)->known) \
-		fail_msg("%s is null (%s)", name(RP_FIELD_##f), rp_reason_names[F(r, f)->why]); \
-	assert_int_equal(F(r, f)->i, want); \
-} while (0)
-#define is_d(r, f, want) do { \
-	if (!F(r, f)->known) \
-		fail_msg("%s is null (%s)", name(RP_FIELD_##f), rp_reason_names[F(r, f)->why]); \
-	assert_true(F(r, f)->d == (want)); \
-} while (0)
-#define is_null(r, f, reason) do { \
-	if (F(r, f)->known) \
-		fail_msg("%s is not null", name(RP_FIELD_##f)); \
-	assert_string_equal(rp_reason_names[F(r, f)->why], rp_reason_names[RP_WHY_##reason]); \
-} while (0)
+#define is(r, f, want)                                                  \
+	do {                                                            \
+		if (!F(r, f)->known)                                    \
+			fail_msg("%s is null (%s)", name(RP_FIELD_##f), \
+				 rp_reason_names[F(r, f)->why]);        \
+		assert_int_equal(F(r, f)->i, want);                     \
+	} while (0)
+#define is_d(r, f, want)                                                \
+	do {                                                            \
+		if (!F(r, f)->known)                                    \
+			fail_msg("%s is null (%s)", name(RP_FIELD_##f), \
+				 rp_reason_names[F(r, f)->why]);        \
+		assert_true(F(r, f)->d == (want));                      \
+	} while (0)
+#define is_null(r, f, reason)                                           \
+	do {                                                            \
+		if (F(r, f)->known)                                     \
+			fail_msg("%s is not null", name(RP_FIELD_##f)); \
+		assert_string_equal(rp_reason_names[F(r, f)->why],      \
+				    rp_reason_names[RP_WHY_##reason]);  \
+	} while (0)
 
 static void test_vllm_metrics(void **s)
 {
@@ -538,12 +544,17 @@ static void test_every_null_says_why(void **s)
 	(void)s;
 	for (int i = 0; i < 200000; i++) {
 		struct rp_record r = vllm();
-		int64_t *p[] = { &r.t_start, &r.t_request_end, &r.t_first_byte, &r.t_first_event,
-				 &r.t_first_token, &r.t_second_token, &r.t_first_output,
-				 &r.t_last_token, &r.t_end, &r.t_queued, &r.t_scheduled, &r.t_eng_first,
-				 &r.t_eng_last, &r.t_established, &r.tok_prompt,
-				 &r.tok_completion_usage, &r.tok_engine, &r.chunks, &r.keepalives,
-				 &r.rtt_us, &r.retransmits, &r.chunk_tokens };
+		int64_t *p[] = { &r.t_start,	    &r.t_request_end,
+				 &r.t_first_byte,   &r.t_first_event,
+				 &r.t_first_token,  &r.t_second_token,
+				 &r.t_first_output, &r.t_last_token,
+				 &r.t_end,	    &r.t_queued,
+				 &r.t_scheduled,    &r.t_eng_first,
+				 &r.t_eng_last,	    &r.t_established,
+				 &r.tok_prompt,	    &r.tok_completion_usage,
+				 &r.tok_engine,	    &r.chunks,
+				 &r.keepalives,	    &r.rtt_us,
+				 &r.retransmits,    &r.chunk_tokens };
 
 		for (size_t k = 0; k < sizeof(p) / sizeof(*p); k++) {
 			uint64_t x = rnd() % 8;
@@ -610,14 +621,17 @@ static void take(void *ctx, int64_t gap)
 	got[n_got++] = gap;
 }
 
-#define gaps_are(marks, per_token, ...) do { \
-	const int64_t want[] = { __VA_ARGS__ }; \
-	size_t n_want = sizeof(want) / sizeof(*want); \
-	n_got = 0; \
-	assert_int_equal(rp_gaps(marks, sizeof(marks) / sizeof(*(marks)), per_token, take, NULL), n_want); \
-	assert_int_equal(n_got, n_want); \
-	assert_memory_equal(got, want, sizeof(want)); \
-} while (0)
+#define gaps_are(marks, per_token, ...)                                                            \
+	do {                                                                                       \
+		const int64_t want[] = { __VA_ARGS__ };                                            \
+		size_t n_want = sizeof(want) / sizeof(*want);                                      \
+		n_got = 0;                                                                         \
+		assert_int_equal(rp_gaps(marks, sizeof(marks) / sizeof(*(marks)), per_token, take, \
+					 NULL),                                                    \
+				 n_want);                                                          \
+		assert_int_equal(n_got, n_want);                                                   \
+		assert_memory_equal(got, want, sizeof(want));                                      \
+	} while (0)
 
 static void test_gaps(void **s)
 {

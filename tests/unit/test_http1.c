@@ -6,7 +6,7 @@
 
 /*
  * Controls in a script: G gap, E end of stream, H the next response answers
- * HEAD, C it answers CONNECT, R resync.
+ * HEAD, C it answers CONNECT, R resync, K resync at a chunk-size line.
  *
  * The story: S start; H[...] head; "..." body; G5 gap; E end; ! error; . end of
  * stream between messages; ~ the parser is left inside a message.
@@ -166,13 +166,17 @@ static void t_ctl(void *v, const struct ctl *ctl)
 	struct rp_http1_item it;
 	uint64_t n = ctl->arg, used;
 
-	if (ctl->op == 'R') {
-		rp_http1_resync(&c->p);
-		assert_true(rp_http1_idle(&c->p));
+	if (ctl->op == 'R' || ctl->op == 'K') {
+		if (ctl->op == 'R') {
+			rp_http1_resync(&c->p);
+			assert_true(rp_http1_idle(&c->p));
+		} else {
+			rp_http1_resync_chunk(&c->p);
+		}
 		body_flush(c);
 		c->story.n = c->facts.n = 0;
-		log_add(&c->story, " R");
-		log_add(&c->facts, " R");
+		log_add(&c->story, " %c", ctl->op);
+		log_add(&c->facts, " %c", ctl->op);
 		return;
 	}
 	if (failed(c))
@@ -431,7 +435,14 @@ static void responses(void **state)
 		{ "text", "data: " MARKER "\n\n", " S !" },
 		{ "gap in a chunk", CHUNKED "a\r\nab\1G6;cd\r\n0\r\n\r\n", " S H[200 chunked] \"ab\" G6 \"cd\" E" },
 		{ "gap to the end of a chunk", CHUNKED "4\r\nab\1G2;\r\n0\r\n\r\n", " S H[200 chunked] \"ab\" G2 E" },
-		{ "gap over the end of a chunk", CHUNKED "4\r\nab\1G3;\n0\r\n\r\n", " S H[200 chunked] \"ab\" G2 !" },
+		{ "gap over a chunk's CR", CHUNKED "4\r\nab\1G3;\n0\r\n\r\n", " S H[200 chunked] \"ab\" G2 G0 E" },
+		{ "gap over a chunk's CR LF", CHUNKED "4;a\r\nab\1G4;0\r\n\r\n", " S H[200 chunked] \"ab\" G2 G0 E" },
+		{ "gap over a chunk's LF", CHUNKED "2\r\nab\r\1G1;1\r\nc\r\n0\r\n\r\n", " S H[200 chunked] \"ab\" G0 \"c\" E" },
+		{ "gap over a chunk's CR LF, in two", CHUNKED "2\r\nab\1G1;\1G1;0\r\n\r\n", " S H[200 chunked] \"ab\" G0 G0 E" },
+		{ "gap over a chunk's line end and more", CHUNKED "4\r\nab\1G5;\r\n\r\n", " S H[200 chunked] \"ab\" G2 G0 !" },
+		{ "gap over a chunk's LF alone", CHUNKED "4\nab\1G3;0\n\n", " S H[200 chunked] \"ab\" G2 !" },
+		{ "gap, resync at a chunk", CHUNKED "4\r\nab\1G9;xyz\1K;2\r\ncd\r\n0\r\n\r\n" CHUNKED "0\r\n\r\n",
+		  " K \"cd\" E S H[200 chunked] E" },
 		{ "gap in a size", CHUNKED "4\1G1;\nabcd", " S H[200 chunked] !" },
 		{ "gap before a size", CHUNKED "\1G1;\r\nabcd", " S H[200 chunked] !" },
 		{ "gap in a trailer", CHUNKED "0\r\na\1G1;b", " S H[200 chunked] !" },

@@ -258,7 +258,8 @@ static void test_nulls(void **s)
 	has(&r, "\"id\":null,\"request_ids\":[],");
 	has(&r, "\"version\":null,\"pid\":7066,\"core_pid\":null,");
 	has(&r, "\"client\":{\"address\":null,\"port\":null}");
-	has(&r, "\"network\":{\"rtt_ms\":null,\"source\":null,\"age_s\":null,\"retransmits\":null}");
+	has(&r,
+	    "\"network\":{\"rtt_ms\":null,\"source\":null,\"age_s\":null,\"retransmits\":null}");
 	/* whole groups, and single members where others are known */
 	has(&r, "\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"no_symbols\","
 		"\"phases.frontend_ms\":\"no_symbols\",\"phases.queue_ms\":\"no_symbols\","
@@ -300,14 +301,19 @@ static void test_escapes(void **s)
 	} t[] = {
 		{ "a\"b\\c/d", "a\\\"b\\\\c/d" },
 		{ "\b\f\n\r\t\x01\x1f\x7f", "\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f" },
-		{ "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80", "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80" },
+		{ "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80",
+		  "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x98\x80" },
 #define FFFD "\xef\xbf\xbd"
-		{ "\x80" "a", FFFD "a" },
+		{ "\x80"
+		  "a",
+		  FFFD "a" },
 		{ "\xc3", FFFD },
-		{ "\xc0\xaf", FFFD FFFD },		/* overlong */
-		{ "\xe2\x82", FFFD },			/* cut: one for the part that was well-formed */
-		{ "\xe2\x82" "a", FFFD "a" },
-		{ "\xed\xa0\x80", FFFD FFFD FFFD },	/* a surrogate */
+		{ "\xc0\xaf", FFFD FFFD }, /* overlong */
+		{ "\xe2\x82", FFFD },	   /* cut: one for the part that was well-formed */
+		{ "\xe2\x82"
+		  "a",
+		  FFFD "a" },
+		{ "\xed\xa0\x80", FFFD FFFD FFFD },	     /* a surrogate */
 		{ "\xf4\x90\x80\x80", FFFD FFFD FFFD FFFD }, /* beyond U+10FFFF */
 		{ "\xf0\x9f\x98", FFFD },
 		{ "\xff\xfe", FFFD FFFD },
@@ -325,7 +331,9 @@ static void test_escapes(void **s)
 	}
 	/* any bytes at all in every string */
 	for (int i = 0; i < 5000; i++) {
-		char *p[] = { r.id, r.x_request_id, r.model, r.path, r.request_ids[0], r.error_type };
+		char *p[] = {
+			r.id, r.x_request_id, r.model, r.path, r.request_ids[0], r.error_type
+		};
 
 		r.has_error = true;
 		for (size_t k = 0; k < sizeof(p) / sizeof(*p); k++) {
@@ -353,7 +361,8 @@ static void test_time(void **s)
 
 		gmtime_r(&sec, &tm);
 		strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
-		snprintf(want, sizeof(want), "\"start\":\"%s.%09lldZ\"", date, (long long)(ns % 1000000000));
+		snprintf(want, sizeof(want), "\"start\":\"%s.%09lldZ\"", date,
+			 (long long)(ns % 1000000000));
 		r.t_start = ns / 2;
 		r.wall_offset = ns - r.t_start;
 		got = json(&r);
@@ -370,10 +379,17 @@ static void test_numbers(void **s)
 		uint32_t unit;
 		const char *want;
 	} t[] = {
-		{ 0, 1000000, "0" }, { 12000000, 1000000, "12" }, { 32138, 1000000, "0.032138" },
-		{ 1, 1000000, "0.000001" }, { 100000, 1000000, "0.1" }, { 31, 1000, "0.031" },
-		{ 1000, 1000, "1" }, { 123450, 1000, "123.45" }, { -1500000, 1000000, "-1.5" },
-		{ INT64_MAX, 1000000, "9223372036854.775807" }, { 10665429, 1000000, "10.665429" },
+		{ 0, 1000000, "0" },
+		{ 12000000, 1000000, "12" },
+		{ 32138, 1000000, "0.032138" },
+		{ 1, 1000000, "0.000001" },
+		{ 100000, 1000000, "0.1" },
+		{ 31, 1000, "0.031" },
+		{ 1000, 1000, "1" },
+		{ 123450, 1000, "123.45" },
+		{ -1500000, 1000000, "-1.5" },
+		{ INT64_MAX, 1000000, "9223372036854.775807" },
+		{ 10665429, 1000000, "10.665429" },
 		{ 1, 1000000000, "0.000000001" },
 	};
 	struct rp_buf b = { 0 };
@@ -416,8 +432,9 @@ static void test_numbers(void **s)
 static void test_itl(void **s)
 {
 	/* 1, 6, 1, 2 tokens at 100, 400, 450, 600 ms */
-	const struct rp_mark chunk[] = { { 100000000, 1, 0 }, { 400000000, 6, 0 }, { 450000000, 1, 0 },
-					 { 600000000, 2, 0 } };
+	const struct rp_mark chunk[] = {
+		{ 100000000, 1, 0 }, { 400000000, 6, 0 }, { 450000000, 1, 0 }, { 600000000, 2, 0 }
+	};
 	const struct rp_mark eng[] = { { 5, 1, 0 }, { 17, 1, 0 } };
 	struct rp_record r = vllm();
 	char *got;
@@ -432,7 +449,8 @@ static void test_itl(void **s)
 	assert_null(strstr(got, "itl_ms\":[")); /* not asked for */
 	free(got);
 	r.itl_wanted = true;
-	has(&r, ",\"flags\":[],\"itl_ms\":[50,50,50,50,50,50,50,75,75],\"icl_ms\":[300,50,150],\"itl_source\":\"server\"}");
+	has(&r,
+	    ",\"flags\":[],\"itl_ms\":[50,50,50,50,50,50,50,75,75],\"icl_ms\":[300,50,150],\"itl_source\":\"server\"}");
 	r.eng_marks = eng;
 	r.n_eng_marks = 2;
 	r.itl_source = RP_ITL_ENGINE;
@@ -450,23 +468,43 @@ static void test_summary(void **s)
 	static const struct rp_engine_hook hooks[] = { { .function = "server_queue::post" },
 						       { .function = "process_token" } };
 	const struct rp_engine e = { .name = "llamacpp", .hooks = hooks, .n_hooks = 2 };
-	struct rp_stats st = { .started = 96, .ends = { 94, 2 }, .lost = { 5, 0, 1, 0 }, .seen = { 7, 8, 9, 1 },
-			       .unobserved_tls = 3, .bytes_cut = 12, .hook_hits = { 96, 5000 } };
-	struct rp_summary_info i = { .engine = "llamacpp", .engine_version = "", .host = "gpu\"1", .pid = 4,
+	struct rp_stats st = { .started = 96,
+			       .ends = { 94, 2 },
+			       .lost = { 5, 0, 1, 0 },
+			       .seen = { 7, 8, 9, 1 },
+			       .unobserved_tls = 3,
+			       .bytes_cut = 12,
+			       .hook_hits = { 96, 5000 } };
+	struct rp_summary_info i = { .engine = "llamacpp",
+				     .engine_version = "",
+				     .host = "gpu\"1",
+				     .pid = 4,
 				     .started_wall = 1795964250123456789LL,
-				     .stopped_wall = 1795964250123456790LL, .table = &e };
+				     .stopped_wall = 1795964250123456790LL,
+				     .table = &e };
 	size_t len;
 	char *j = rp_summary_json(&st, &i, 17, &len);
 
 	(void)s;
 	assert_true(valid_json(j));
-	assert_non_null(strstr(j, "{\"schema\":\"reqprobe.summary/1\",\"reqprobe\":\"" RP_VERSION "\",\"host\":\"gpu\\\"1\""));
-	assert_non_null(strstr(j, "\"start\":\"2026-11-29T14:57:30.123456789Z\",\"stop\":\"2026-11-29T14:57:30.123456790Z\""));
-	assert_non_null(strstr(j, "\"started\":96,\"ends\":{\"complete\":94,\"client_disconnect\":2,\"server_close\":0,\"error\":0,\"unknown\":0},\"in_flight\":0"));
-	assert_non_null(strstr(j, "\"events_seen\":{\"data\":7,\"conn\":8,\"hook\":9,\"proc\":1},\"events_lost\":{\"data\":5,\"conn\":0,\"hook\":1,\"proc\":0}"));
-	assert_non_null(strstr(j, "\"unobserved_connections\":{\"tls\":3,\"http2\":0,\"other\":0,\"io_uring\":0}"));
+	assert_non_null(strstr(j, "{\"schema\":\"reqprobe.summary/1\",\"reqprobe\":\"" RP_VERSION
+				  "\",\"host\":\"gpu\\\"1\""));
+	assert_non_null(strstr(
+		j,
+		"\"start\":\"2026-11-29T14:57:30.123456789Z\",\"stop\":\"2026-11-29T14:57:30.123456790Z\""));
+	assert_non_null(strstr(
+		j,
+		"\"started\":96,\"ends\":{\"complete\":94,\"client_disconnect\":2,\"server_close\":0,\"error\":0,\"unknown\":0},\"in_flight\":0"));
+	assert_non_null(strstr(
+		j,
+		"\"events_seen\":{\"data\":7,\"conn\":8,\"hook\":9,\"proc\":1},\"events_lost\":{\"data\":5,\"conn\":0,\"hook\":1,\"proc\":0}"));
+	assert_non_null(strstr(
+		j,
+		"\"unobserved_connections\":{\"tls\":3,\"http2\":0,\"other\":0,\"io_uring\":0}"));
 	assert_non_null(strstr(j, "\"records_failed\":17,"));
-	assert_non_null(strstr(j, "\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5000}]}"));
+	assert_non_null(strstr(
+		j,
+		"\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5000}]}"));
 	free(j);
 }
 
@@ -715,7 +753,8 @@ static int setup(void **s)
 
 static int teardown(void **s)
 {
-	const char *names[] = { "plain.jsonl", "moved.jsonl", "torn.jsonl", "limit.jsonl", "fifo", "fifo.jsonl" };
+	const char *names[] = { "plain.jsonl", "moved.jsonl", "torn.jsonl",
+				"limit.jsonl", "fifo",	      "fifo.jsonl" };
 
 	(void)s;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)

@@ -55,7 +55,8 @@ static void read_sample(struct reader *r, const char *line)
 	if (!strcmp(r->type, "histogram")) {
 		assert_int_equal(strncmp(name, r->family, fam), 0);
 		strcpy(plain, name + fam);
-		assert_true(!strcmp(plain, "_bucket") || !strcmp(plain, "_sum") || !strcmp(plain, "_count"));
+		assert_true(!strcmp(plain, "_bucket") || !strcmp(plain, "_sum") ||
+			    !strcmp(plain, "_count"));
 	} else {
 		assert_string_equal(name, r->family);
 		plain[0] = '\0';
@@ -194,18 +195,39 @@ static const struct rp_engine_hook hooks[] = { { .function = "server_queue::post
 					       { .function = "process_token" },
 					       { .function = "process_token" } };
 static const struct rp_engine engine = { .name = "llamacpp", .hooks = hooks, .n_hooks = 3 };
-static const struct rp_prog_stat progs[] = { { "on_write", 1500000000, 10 }, { "on_read", 20, 1 },
+static const struct rp_prog_stat progs[] = { { "on_write", 1500000000, 10 },
+					     { "on_read", 20, 1 },
 					     { "on_write", 500000001, 5 } };
 static const struct rp_prom_process process = {
-	.cpu_seconds = 1.25, .resident_bytes = 12345678, .progs = progs, .n_progs = 3,
-	.engine = "llamacpp", .table = &engine, .jsonl_failed = 2, .ring_backlog_bytes = 64,
+	.cpu_seconds = 1.25,
+	.resident_bytes = 12345678,
+	.progs = progs,
+	.n_progs = 3,
+	.engine = "llamacpp",
+	.table = &engine,
+	.jsonl_failed = 2,
+	.ring_backlog_bytes = 64,
 };
 static const struct rp_stats stats = {
-	.started = 10, .ends = { 5, 5 }, .waiting = 2, .running = 4, .scheduler_known = true,
-	.other_paths = 7, .connections = 3, .conns_by_proto = { 0, 9, 1 }, .unobserved_tls = 1,
-	.tokens_prompt = 55, .tokens_completion = 66, .bytes_rx = 1, .bytes_tx = 2,
-	.seen = { 100, 20, 30, 4 }, .lost = { 3, 0, 0, 0 }, .map_full = { 0, 1, 0, 0 },
-	.handshakes_untrusted = { 0, 0, 4, 5, 0 }, .hook_hits = { 8, 1, 2 }, .limit_tasks = 6,
+	.started = 10,
+	.ends = { 5, 5 },
+	.waiting = 2,
+	.running = 4,
+	.scheduler_known = true,
+	.other_paths = 7,
+	.connections = 3,
+	.conns_by_proto = { 0, 9, 1 },
+	.unobserved_tls = 1,
+	.tokens_prompt = 55,
+	.tokens_completion = 66,
+	.bytes_rx = 1,
+	.bytes_tx = 2,
+	.seen = { 100, 20, 30, 4 },
+	.lost = { 3, 0, 0, 0 },
+	.map_full = { 0, 1, 0, 0 },
+	.handshakes_untrusted = { 0, 0, 4, 5, 0 },
+	.hook_hits = { 8, 1, 2 },
+	.limit_tasks = 6,
 };
 
 static char *render(struct rp_prom *p)
@@ -223,7 +245,9 @@ static void test_values(void **s)
 {
 	struct rp_prom *p = rp_prom_new(NULL);
 	struct rp_record r = record();
-	struct rp_gap_info g = { .model = "tiny", .source = RP_ITL_ENGINE, .gap_ns = 20 * MS, .n = 6 };
+	struct rp_gap_info g = {
+		.model = "tiny", .source = RP_ITL_ENGINE, .gap_ns = 20 * MS, .n = 6
+	};
 	char *t;
 
 	(void)s;
@@ -248,19 +272,34 @@ static void test_values(void **s)
 	has_line(t, "reqprobe_requests_in_flight 0");
 	has_line(t, "reqprobe_requests_waiting 2");
 	has_line(t, "reqprobe_requests_running 4");
-	has_line(t, "reqprobe_time_to_first_token_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.08\"} 0");
-	has_line(t, "reqprobe_time_to_first_token_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.1\"} 2");
-	has_line(t, "reqprobe_time_to_first_token_seconds_sum{model=\"tiny\",operation=\"chat\"} 0.2");
-	has_line(t, "reqprobe_queue_time_seconds_sum{model=\"tiny\",operation=\"chat\"} 0.000064276");
-	has_line(t, "reqprobe_queue_time_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.0001\"} 2");
+	has_line(
+		t,
+		"reqprobe_time_to_first_token_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.08\"} 0");
+	has_line(
+		t,
+		"reqprobe_time_to_first_token_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.1\"} 2");
+	has_line(t,
+		 "reqprobe_time_to_first_token_seconds_sum{model=\"tiny\",operation=\"chat\"} 0.2");
+	has_line(t,
+		 "reqprobe_queue_time_seconds_sum{model=\"tiny\",operation=\"chat\"} 0.000064276");
+	has_line(
+		t,
+		"reqprobe_queue_time_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"0.0001\"} 2");
 	has_line(t, "reqprobe_prefill_time_seconds_count{model=\"tiny\",operation=\"chat\"} 2");
 	/* broken off: no decode, no duration */
 	has_line(t, "reqprobe_decode_time_seconds_count{model=\"tiny\",operation=\"chat\"} 1");
-	has_line(t, "reqprobe_request_duration_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"2560\"} 0");
-	has_line(t, "reqprobe_request_duration_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"+Inf\"} 1");
-	has_line(t, "reqprobe_request_duration_seconds_sum{model=\"tiny\",operation=\"chat\"} 3000");
-	has_line(t, "reqprobe_inter_token_latency_seconds_count{model=\"tiny\",scope=\"engine\"} 6");
-	has_line(t, "reqprobe_inter_token_latency_seconds_sum{model=\"tiny\",scope=\"engine\"} 0.12");
+	has_line(
+		t,
+		"reqprobe_request_duration_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"2560\"} 0");
+	has_line(
+		t,
+		"reqprobe_request_duration_seconds_bucket{model=\"tiny\",operation=\"chat\",le=\"+Inf\"} 1");
+	has_line(t,
+		 "reqprobe_request_duration_seconds_sum{model=\"tiny\",operation=\"chat\"} 3000");
+	has_line(t,
+		 "reqprobe_inter_token_latency_seconds_count{model=\"tiny\",scope=\"engine\"} 6");
+	has_line(t,
+		 "reqprobe_inter_token_latency_seconds_sum{model=\"tiny\",scope=\"engine\"} 0.12");
 	has_line(t, "reqprobe_inter_chunk_latency_seconds_count{model=\"tiny\"} 1");
 	has_line(t, "reqprobe_handshake_rtt_seconds_count 1");
 	has_line(t, "reqprobe_handshake_rtt_seconds_sum 0.000031");
@@ -313,7 +352,8 @@ static void test_only_trusted(void **s)
 	read_text(t);
 	has_line(t, "reqprobe_requests_total{end=\"complete\",status=\"200\"} 3");
 	has_line(t, "reqprobe_requests_total{end=\"unknown\",status=\"none\"} 1");
-	has_line(t, "reqprobe_time_to_first_token_seconds_count{model=\"tiny\",operation=\"chat\"} 0");
+	has_line(t,
+		 "reqprobe_time_to_first_token_seconds_count{model=\"tiny\",operation=\"chat\"} 0");
 	has_line(t, "reqprobe_queue_time_seconds_count{model=\"tiny\",operation=\"chat\"} 0");
 	has_line(t, "reqprobe_request_duration_seconds_count{model=\"tiny\",operation=\"chat\"} 1");
 	assert_null(strstr(t, "reqprobe_requests_waiting"));
@@ -341,7 +381,9 @@ static void test_models_bounded(void **s)
 	}
 	r.status = 200;
 	for (int i = 0; i < 1000; i++) {
-		struct rp_gap_info g = { .model = r.model, .source = RP_ITL_SERVER, .gap_ns = 1, .n = 1 };
+		struct rp_gap_info g = {
+			.model = r.model, .source = RP_ITL_SERVER, .gap_ns = 1, .n = 1
+		};
 
 		snprintf(r.model, sizeof(r.model), "real-%d", i);
 		rp_prom_record(p, &r);
@@ -350,8 +392,11 @@ static void test_models_bounded(void **s)
 	r.model[0] = '\0';
 	rp_prom_record(p, &r);
 	t = render(p);
-	has_line(t, "reqprobe_request_duration_seconds_count{model=\"other\",operation=\"chat\"} 1998");
-	has_line(t, "reqprobe_request_duration_seconds_count{model=\"real-2\",operation=\"chat\"} 1");
+	has_line(
+		t,
+		"reqprobe_request_duration_seconds_count{model=\"other\",operation=\"chat\"} 1998");
+	has_line(t,
+		 "reqprobe_request_duration_seconds_count{model=\"real-2\",operation=\"chat\"} 1");
 	assert_null(strstr(t, "junk"));
 	for (at = t; (at = strstr(at, "reqprobe_request_duration_seconds_count{")); at++)
 		models++;
@@ -370,7 +415,8 @@ static void test_label_escapes(void **s)
 	strcpy(r.model, "a\"b\\c\nd\xff\x1b[31m\xc3\xa9");
 	rp_prom_record(p, &r);
 	t = render(p);
-	assert_non_null(strstr(t, "{model=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd[31m\xc3\xa9\","));
+	assert_non_null(
+		strstr(t, "{model=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd[31m\xc3\xa9\","));
 	free(t);
 	rp_prom_free(p);
 }
@@ -388,7 +434,8 @@ static void test_promtool(void **s)
 
 	(void)s;
 	if (access("/usr/bin/promtool", X_OK)) {
-		print_message("SKIP test_promtool: /usr/bin/promtool is not installed (Debian: prometheus)\n");
+		print_message(
+			"SKIP test_promtool: /usr/bin/promtool is not installed (Debian: prometheus)\n");
 		rp_prom_free(p);
 		skip();
 	}
@@ -442,7 +489,8 @@ static int port_of(const struct rp_httpd *h)
 
 static int dial(int port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	struct timeval tv = { .tv_sec = 20 };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -509,8 +557,9 @@ static void test_http(void **s)
 	assert_int_equal(strncmp(buf, "HTTP/1.1 404 ", 13), 0);
 	ask(port, "GET /metrics/../etc/passwd" CLOSE, buf, sizeof(buf));
 	assert_int_equal(strncmp(buf, "HTTP/1.1 404 ", 13), 0);
-	ask(port, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc", buf,
-	    sizeof(buf));
+	ask(port,
+	    "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+	    buf, sizeof(buf));
 	assert_int_equal(strncmp(buf, "HTTP/1.1 405 ", 13), 0);
 	assert_non_null(strstr(buf, "Allow: GET, HEAD\r\n"));
 	ask(port, "DELETE /nothing" CLOSE, buf, sizeof(buf));
@@ -535,7 +584,8 @@ static void test_http(void **s)
 
 	/* taken already: one line, an errno */
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
-	assert_int_equal(rp_httpd_start(addr, some_text, &none, &second, err, sizeof(err)), -EADDRINUSE);
+	assert_int_equal(rp_httpd_start(addr, some_text, &none, &second, err, sizeof(err)),
+			 -EADDRINUSE);
 	assert_null(second);
 	assert_non_null(strstr(err, addr));
 	assert_null(strchr(err, '\n'));
@@ -572,8 +622,11 @@ static void test_http_connections(void **s)
 
 static void test_http_addresses(void **s)
 {
-	const char *bad[] = { "", "127.0.0.1", "example.org:80", "127.0.0.1:", "127.0.0.1:65536", "[::1]",
-			      "127.0.0.1:80x", "::1:9479", "[::1:9479", "127.0.0.1:-1", "off" };
+	const char *bad[] = {
+		"",	 "127.0.0.1",	  "example.org:80", "127.0.0.1:", "127.0.0.1:65536",
+		"[::1]", "127.0.0.1:80x", "::1:9479",	    "[::1:9479",  "127.0.0.1:-1",
+		"off"
+	};
 	bool none = false;
 	struct rp_httpd *h;
 	char err[200] = "";
@@ -582,7 +635,8 @@ static void test_http_addresses(void **s)
 	(void)s;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		err[0] = '\0';
-		assert_int_equal(rp_httpd_start(bad[i], some_text, &none, &h, err, sizeof(err)), -EINVAL);
+		assert_int_equal(rp_httpd_start(bad[i], some_text, &none, &h, err, sizeof(err)),
+				 -EINVAL);
 		assert_true(err[0]);
 	}
 	r = rp_httpd_start("[::1]:0", some_text, &none, &h, err, sizeof(err));

@@ -113,11 +113,16 @@ static void test_page(void **s)
 	const struct rp_term_row rows[] = {
 		{ "sees", "queue, prefill, decode", "launch_slot_with_task in llama-server 7096" },
 		{ "sees", "HTTP and SSE", "sendto, write" },
-		{ "blind", "TLS", "1 connection so far; see reqprobe doctor, which says a good deal more" },
+		{ "blind", "TLS",
+		  "1 connection so far; see reqprobe doctor, which says a good deal more" },
 	};
-	const struct rp_term_header h = { .engine = "llamacpp", .engine_version = "b11434",
-					  .address = "127.0.0.1:8000", .pid = 7066, .more_pids = 2,
-					  .rows = rows, .n_rows = 3,
+	const struct rp_term_header h = { .engine = "llamacpp",
+					  .engine_version = "b11434",
+					  .address = "127.0.0.1:8000",
+					  .pid = 7066,
+					  .more_pids = 2,
+					  .rows = rows,
+					  .n_rows = 3,
 					  .metrics_url = "http://127.0.0.1:9479/metrics" };
 	const struct rp_stats st = { .started = 3, .ends = { 2, 1 } };
 	struct mem m;
@@ -145,15 +150,17 @@ static void test_page(void **s)
 	fflush(m.f);
 	widths(m.p, 80);
 	assert_null(strchr(m.p, '\033'));
-	has(m.p, "reqprobe " RP_VERSION "  llamacpp b11434  pid 7066 and 2 more  127.0.0.1:8000\n"
-		 "  sees   queue, prefill, decode   launch_slot_with_task in llama-server 7096\n"
-		 "         HTTP and SSE             sendto, write\n"
-		 "  blind  TLS                      1 connection so far; see reqprobe doctor, wh..\n"
-		 "  metrics http://127.0.0.1:9479/metrics   Ctrl-C ends\n\n");
-	has(m.p, "\nTIME     ID                 IN   OUT  QUEUE   TTFT    ITL  TOTAL    RTT END\n"
-		 "14:57:30 chatcmpl-8c64..    11     6   32us 11.2ms 3.89ms 31.0ms   31us length\n"
-		 "14:57:30 chatcmpl-8c64..    11     6  139ms  201ms 3.89ms      -   31us client\n"
-		 "14:57:30 -                   -     -      -      -      -      -      - err 500\n");
+	has(m.p,
+	    "reqprobe " RP_VERSION "  llamacpp b11434  pid 7066 and 2 more  127.0.0.1:8000\n"
+	    "  sees   queue, prefill, decode   launch_slot_with_task in llama-server 7096\n"
+	    "         HTTP and SSE             sendto, write\n"
+	    "  blind  TLS                      1 connection so far; see reqprobe doctor, wh..\n"
+	    "  metrics http://127.0.0.1:9479/metrics   Ctrl-C ends\n\n");
+	has(m.p,
+	    "\nTIME     ID                 IN   OUT  QUEUE   TTFT    ITL  TOTAL    RTT END\n"
+	    "14:57:30 chatcmpl-8c64..    11     6   32us 11.2ms 3.89ms 31.0ms   31us length\n"
+	    "14:57:30 chatcmpl-8c64..    11     6  139ms  201ms 3.89ms      -   31us client\n"
+	    "14:57:30 -                   -     -      -      -      -      -      - err 500\n");
 	has(m.p, "\n3 requests: 2 complete, 1 client_disconnect; 0 events lost\n");
 	has(m.p, "\n             p50      p90      p99      max\n");
 	has(m.p, "\nqueue       32us    139ms    139ms    139ms\n");
@@ -169,11 +176,22 @@ static void test_units(void **s)
 		int64_t ns;
 		const char *want;
 	} t[] = {
-		{ 0, " 0us " }, { 499, " 0us " }, { 501, " 1us " }, { 31000, " 31us " },
-		{ 999499, " 999us " }, { 999500, " 1.00ms " }, { 1240000, " 1.24ms " },
-		{ 9995000, " 10.0ms " }, { 99949999, " 99.9ms " }, { 99950000, " 100ms " },
-		{ 139000000, " 139ms " }, { 999499999, " 999ms " }, { 999500000, " 1.00s " },
-		{ 1240000000, " 1.24s " }, { 2560000000000, " 2560s " }, { 36000000000000, " 10.0h " },
+		{ 0, " 0us " },
+		{ 499, " 0us " },
+		{ 501, " 1us " },
+		{ 31000, " 31us " },
+		{ 999499, " 999us " },
+		{ 999500, " 1.00ms " },
+		{ 1240000, " 1.24ms " },
+		{ 9995000, " 10.0ms " },
+		{ 99949999, " 99.9ms " },
+		{ 99950000, " 100ms " },
+		{ 139000000, " 139ms " },
+		{ 999499999, " 999ms " },
+		{ 999500000, " 1.00s " },
+		{ 1240000000, " 1.24s " },
+		{ 2560000000000, " 2560s " },
+		{ 36000000000000, " 10.0h " },
 	};
 
 	(void)s;
@@ -193,8 +211,12 @@ static void test_units(void **s)
 static void test_no_escape_gets_out(void **s)
 {
 	struct mem m;
-	const struct rp_term_row rows[] = { { "sees", "a\033]0;x\007b", "c\nd\re\x9b" "1m" } };
-	const struct rp_term_header h = { .engine = "x\033[2J", .pid = 1, .rows = rows, .n_rows = 1 };
+	const struct rp_term_row rows[] = { { "sees", "a\033]0;x\007b",
+					      "c\nd\re\x9b"
+					      "1m" } };
+	const struct rp_term_header h = {
+		.engine = "x\033[2J", .pid = 1, .rows = rows, .n_rows = 1
+	};
 	const struct rp_stats st = { .started = 1, .ends = { 1 } };
 	struct rp_record r = full();
 
@@ -221,7 +243,10 @@ static int64_t figure(const char *p)
 	char *unit;
 	double d = strtod(p, &unit);
 
-	return (int64_t)(d * (*unit == 'u' ? 1e3 : *unit == 'm' ? 1e6 : *unit == 's' ? 1e9 : 3600e9));
+	return (int64_t)(d * (*unit == 'u' ? 1e3 :
+			      *unit == 'm' ? 1e6 :
+			      *unit == 's' ? 1e9 :
+					     3600e9));
 }
 
 static int by_value(const void *a, const void *b)
@@ -279,9 +304,15 @@ static void test_percentiles(void **s)
 
 static void test_warnings(void **s)
 {
-	const struct rp_stats st = { .started = 5, .ends = { 1, 1, 1, 1, 1 }, .in_flight = 0,
-				     .lost = { 7, 0, 2, 0 }, .bytes_lost = 10, .bytes_cut = 20,
-				     .map_full = { 1 }, .limit_memory = 3, .unobserved_tls = 1,
+	const struct rp_stats st = { .started = 5,
+				     .ends = { 1, 1, 1, 1, 1 },
+				     .in_flight = 0,
+				     .lost = { 7, 0, 2, 0 },
+				     .bytes_lost = 10,
+				     .bytes_cut = 20,
+				     .map_full = { 1 },
+				     .limit_memory = 3,
+				     .unobserved_tls = 1,
 				     .unobserved_io_uring = 2 };
 	struct mem m;
 	struct rp_record r = full();
@@ -294,8 +325,9 @@ static void test_warnings(void **s)
 	widths(m.p, 80);
 	has(m.p, " length*\n");
 	/* too long for one line: nothing of it may be cut off */
-	has(m.p, "\n5 requests: 1 complete, 1 client_disconnect, 1 server_close, 1 error, 1 unknown\n"
-		 "9 events lost\n");
+	has(m.p,
+	    "\n5 requests: 1 complete, 1 client_disconnect, 1 server_close, 1 error, 1 unknown\n"
+	    "9 events lost\n");
 	has(m.p, "lost events: 7 data, 2 hook (try a larger --ring)\n");
 	has(m.p, "stream bytes: 10 lost, 20 cut\n");
 	has(m.p, "map full: 1 conns\n");

@@ -133,31 +133,6 @@ static bool kernel(FILE *out)
 	return ok;
 }
 
-/* ---- one process tree ---- */
-
-static size_t count_uring(uint32_t pid)
-{
-	char path[32], link[64];
-	size_t n = 0, seen = 0;
-	struct dirent *de;
-	ssize_t len;
-	DIR *d;
-
-	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd", pid);
-	d = opendir(path);
-	if (!d)
-		return 0;
-	while ((de = readdir(d)) && seen++ < FDS_MAX) {
-		len = readlinkat(dirfd(d), de->d_name, link, sizeof(link) - 1);
-		if (len <= 0)
-			continue;
-		link[len] = '\0';
-		n += !strcmp(link, "anon_inode:[io_uring]");
-	}
-	closedir(d);
-	return n;
-}
-
 static const char *tls_library(const struct rp_proc *p)
 {
 	static const char *const libs[] = { "libssl",	  "libgnutls",	"libs2n", "librustls",
@@ -295,7 +270,7 @@ static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *
 	if (tls)
 		say(out, 2, "tls", "%s is mapped: TLS connections, if any, are counted, not read",
 		    tls);
-	rings = count_uring(p->pid);
+	rings = rp_proc_io_urings(p->pid);
 	if (rings)
 		say(out, 2, "io_uring", "%zu open: sockets it serves may be unobserved", rings);
 	namespaces(out, p->pid);

@@ -830,3 +830,26 @@ ssize_t rp_proc_listeners(const uint32_t *pids, size_t n, struct rp_listener **o
 	free(s.v);
 	return held;
 }
+
+size_t rp_proc_io_urings(uint32_t pid)
+{
+	char path[32], link[64];
+	size_t n = 0, seen = 0;
+	struct dirent *de;
+	ssize_t len;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd", pid);
+	d = opendir(path);
+	if (!d)
+		return 0;
+	while ((de = readdir(d)) && seen++ < FDS_MAX) {
+		len = readlinkat(dirfd(d), de->d_name, link, sizeof(link) - 1);
+		if (len <= 0)
+			continue;
+		link[len] = '\0';
+		n += !strcmp(link, "anon_inode:[io_uring]");
+	}
+	closedir(d);
+	return n;
+}

@@ -50,6 +50,9 @@ int rp_object_open(const struct rp_proc *p, const struct rp_object *o);
 /* 0 when the process exists (not a zombie), -ESRCH else. */
 int rp_proc_alive(uint32_t pid);
 
+/* io_uring instances among the open files, 0 when they can't be looked at. */
+size_t rp_proc_io_urings(uint32_t pid);
+
 /* pid and all its descendants now. *out is malloc'd; returns their number or
  * -errno. A pid that is a thread id of another group is -ESRCH. */
 ssize_t rp_proc_tree(uint32_t pid, uint32_t **out);

@@ -527,8 +527,9 @@ static int hex(uint8_t c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static void chunk_size_done(struct rp_http1 *p)
+static void chunk_size_done(struct rp_http1 *p, bool crlf)
 {
+	p->crlf = crlf;
 	p->state = p->left ? ST_CHUNK : ST_TRAILER;
 	p->head_bytes = 0;
 	p->lit = 0;
@@ -558,7 +559,7 @@ static int chunk_byte(struct rp_http1 *p, uint8_t c)
 		else if (c == '\r')
 			p->state = ST_CHUNK_LF;
 		else if (c == '\n')
-			chunk_size_done(p);
+			chunk_size_done(p, false);
 		else
 			return V_ERROR;
 		return V_KEEP;
@@ -566,14 +567,14 @@ static int chunk_byte(struct rp_http1 *p, uint8_t c)
 		if (c == '\r')
 			p->state = ST_CHUNK_LF;
 		else if (c == '\n')
-			chunk_size_done(p);
+			chunk_size_done(p, false);
 		else
 			return V_DROP;
 		return V_KEEP;
 	case ST_CHUNK_LF:
 		if (c != '\n')
 			return V_ERROR;
-		chunk_size_done(p);
+		chunk_size_done(p, true);
 		return V_KEEP;
 	case ST_CHUNK_END:
 	case ST_CHUNK_END_LF:
@@ -712,7 +713,15 @@ uint64_t rp_http1_gap(struct rp_http1 *p, uint64_t n, struct rp_http1_item *item
 		return m;
 	case ST_CHUNK_END:
 	case ST_CHUNK_END_LF:
-		/* CR LF is all that can stand here: a call's tail often ends with it */
+		/*
+		 * CR LF is all that can stand here: a call's tail often ends with
+		 * it. A peer that writes LF alone leaves the length unknown.
+		 */
+		if (!p->crlf) {
+			p->state = ST_ERROR;
+			give(item, RP_HTTP1_ERROR, 0, 0, 0);
+			return 0;
+		}
 		m = p->state == ST_CHUNK_END && n > 1 ? 2 : 1;
 		p->state = p->state == ST_CHUNK_END && m == 1 ? ST_CHUNK_END_LF : ST_CHUNK_SIZE;
 		p->head_bytes = 0;
@@ -759,15 +768,15 @@ void rp_http1_resync(struct rp_http1 *p)
 	rp_http1_init(p, p->kind);
 }
 
-bool rp_http1_idle(const struct rp_http1 *p)
-{
-	return p->state == ST_IDLE;
-}
-
 void rp_http1_resync_chunk(struct rp_http1 *p)
 {
 	p->state = ST_CHUNK_SIZE;
 	p->left = 0;
 	p->lit = 0;
 	p->head_bytes = 0;
+}
+
+bool rp_http1_idle(const struct rp_http1 *p)
+{
+	return p->state == ST_IDLE;
 }

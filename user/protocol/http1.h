@@ -85,6 +85,7 @@ struct rp_http1 {
 	bool req_is_head, req_is_connect;
 	bool te, te_chunked;	/* Transfer-Encoding seen; its last coding is chunked */
 	bool cl;		/* Content-Length seen, value in head.content_length */
+	bool crlf;		/* the last chunk-size line ended with CR LF, not LF */
 	bool sp, vend;		/* blank pending; rest of the value is of no use */
 	uint8_t nlen;		/* of name; NAME_OTHER: no known header begins so */
 	uint16_t vlen;		/* of the value's buffer */
@@ -119,17 +120,23 @@ void rp_http1_expect(struct rp_http1 *p, bool is_head, bool is_connect);
  * Transfer-Encoding wins over Content-Length. Two different Content-Lengths,
  * a bad chunk size, obs-fold beyond the limits, a head over RP_HTTP1_HEAD_MAX
  * are ERROR. LF alone ends a line, as most servers accept.
+ * Start lines are strict: only the methods of RFC 9110, and PATCH, targets
+ * that begin with '/', '*' or http(s):// (any after CONNECT), "HTTP/1." and a
+ * digit. So text at a lost position is neither taken for a head nor kept.
+ * After an upgrade a further byte is ERROR.
  */
 size_t rp_http1_next(struct rp_http1 *p, const uint8_t *in, uint8_t *keep, size_t n,
 		     struct rp_http1_item *item);
 
 /*
  * n bytes of the stream were not delivered. Inside a counted body, a chunk or
- * the line end behind a chunk (then item->len is 0) the framing survives: yields BODY_GAP (and END, via rp_http1_next with n ==
- * 0) and returns the number of bytes of the gap accounted for; call again with
- * the rest. A gap that reaches into a head, a chunk-size line or beyond what
- * is known is ERROR (item->type), since the position is lost: then use
- * rp_http1_resync.
+ * the CR LF behind a chunk (then item->len is 0) the framing survives: yields
+ * BODY_GAP (and END, via rp_http1_next with n == 0) and returns the number of
+ * bytes of the gap accounted for; call again with the rest. A gap that reaches
+ * into a head, a chunk-size line or beyond what is known is ERROR
+ * (item->type; 0 is returned), since the position is lost: then use
+ * rp_http1_resync. What follows an upgrade may have gaps: MORE. If an END is
+ * owed, that is what is yielded, and 0 returned.
  */
 uint64_t rp_http1_gap(struct rp_http1 *p, uint64_t n, struct rp_http1_item *item);
 

@@ -49,7 +49,7 @@ static void null(struct rp_value *v, enum rp_reason why)
  */
 struct rp_instant {
 	int64_t ts;
-	enum rp_reason why;	/* when ts is RP_NONE */
+	enum rp_reason why; /* when ts is RP_NONE */
 };
 
 static void diff(struct rp_value *v, struct rp_instant from, struct rp_instant to)
@@ -185,8 +185,9 @@ static void collect(const struct rp_record *r, struct instants *t)
 	t->end = (struct rp_instant){ r->t_end, sock };
 	t->first_event = (struct rp_instant){ r->t_first_event, why_event(r, RP_WHY_NO_TOKEN) };
 	t->first_token = (struct rp_instant){ r->t_first_token, why_event(r, RP_WHY_NO_TOKEN) };
-	t->second_token = (struct rp_instant){ r->t_second_token,
-		why_event(r, one ? RP_WHY_ONE_TOKEN : RP_WHY_NO_TOKEN) };
+	t->second_token =
+		(struct rp_instant){ r->t_second_token,
+				     why_event(r, one ? RP_WHY_ONE_TOKEN : RP_WHY_NO_TOKEN) };
 	t->first_output = (struct rp_instant){ r->t_first_output, why_event(r, RP_WHY_NO_TOKEN) };
 	t->last_token = (struct rp_instant){ r->t_last_token, why_event(r, RP_WHY_NO_TOKEN) };
 
@@ -195,8 +196,9 @@ static void collect(const struct rp_record *r, struct instants *t)
 	t->eng_first = (struct rp_instant){ r->t_eng_first, why_engine(r, none) };
 	t->eng_last = (struct rp_instant){ r->t_eng_last, why_engine(r, none) };
 
-	t->established = (struct rp_instant){ r->t_established,
-		r->rtt_status == RP_RTT_UNIX ? RP_WHY_UNIX_SOCKET : RP_WHY_PRE_ATTACH };
+	t->established = (struct rp_instant){ r->t_established, r->rtt_status == RP_RTT_UNIX ?
+									RP_WHY_UNIX_SOCKET :
+									RP_WHY_PRE_ATTACH };
 }
 
 /* ---- the groups ---- */
@@ -275,8 +277,8 @@ static void derive_metrics(struct rp_record *r, const struct instants *t)
 	else if (n->i == 1)
 		null(&v[RP_FIELD_M_MEAN_ITL], why_ended(r, RP_WHY_ONE_TOKEN));
 	else
-		known_d(&v[RP_FIELD_M_MEAN_ITL], (double)v[RP_FIELD_M_GENERATION].i /
-			((double)(n->i - 1) * 1e6));
+		known_d(&v[RP_FIELD_M_MEAN_ITL],
+			(double)v[RP_FIELD_M_GENERATION].i / ((double)(n->i - 1) * 1e6));
 
 	/* vLLM: n / (last_token_ts - scheduled_ts). One rounding: n * 10^9 / ns. */
 	diff(&span, t->scheduled, t->eng_last);
@@ -413,7 +415,7 @@ void rp_derive(struct rp_record *r)
 	struct instants t;
 
 	collect(r, &t);
-	derive_tokens(r);	/* first: the metrics need its n */
+	derive_tokens(r); /* first: the metrics need its n */
 	derive_metrics(r, &t);
 	derive_server(r, &t);
 	derive_phases(r, &t);
@@ -425,8 +427,8 @@ void rp_derive(struct rp_record *r)
 
 /* ---- gaps ---- */
 
-#define GAP_CHOICES 256		/* told apart; json.h tells 64 */
-#define GAP_TOKENS (1u << 20)	/* of one mark: a count beyond is no count but garbage */
+#define GAP_CHOICES 256	      /* told apart; json.h tells 64 */
+#define GAP_TOKENS (1u << 20) /* of one mark: a count beyond is no count but garbage */
 
 size_t rp_gaps(const struct rp_mark *m, size_t n, bool per_token,
 	       void (*fn)(void *ctx, int64_t gap_ns), void *ctx)

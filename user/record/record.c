@@ -6,22 +6,16 @@
 #include "record/record.h"
 
 const char *const rp_end_names[RP_END_COUNT] = {
-	[RP_END_COMPLETE] = "complete",
-	[RP_END_CLIENT_DISCONNECT] = "client_disconnect",
-	[RP_END_SERVER_CLOSE] = "server_close",
-	[RP_END_ERROR] = "error",
+	[RP_END_COMPLETE] = "complete",		[RP_END_CLIENT_DISCONNECT] = "client_disconnect",
+	[RP_END_SERVER_CLOSE] = "server_close", [RP_END_ERROR] = "error",
 	[RP_END_UNKNOWN] = "unknown",
 };
 
 const char *const rp_operation_names[RP_OP_COUNT] = {
-	[RP_OP_CHAT] = "chat",
-	[RP_OP_COMPLETION] = "text_completion",
-	[RP_OP_INFILL] = "infill",
-	[RP_OP_EMBEDDINGS] = "embeddings",
-	[RP_OP_RERANK] = "rerank",
-	[RP_OP_RESPONSES] = "responses",
-	[RP_OP_MESSAGES] = "messages",
-	[RP_OP_GENERATE] = "generate",
+	[RP_OP_CHAT] = "chat",	       [RP_OP_COMPLETION] = "text_completion",
+	[RP_OP_INFILL] = "infill",     [RP_OP_EMBEDDINGS] = "embeddings",
+	[RP_OP_RERANK] = "rerank",     [RP_OP_RESPONSES] = "responses",
+	[RP_OP_MESSAGES] = "messages", [RP_OP_GENERATE] = "generate",
 	[RP_OP_OTHER] = "other",
 };
 
@@ -37,17 +31,10 @@ const struct rp_field_def rp_field_defs[RP_FIELD_COUNT] = {
 #undef X
 };
 
-const char *const rp_flag_names[RP_FLAG_COUNT] = { /* by bit of enum rp_flag */
-	"partial",
-	"lost_events",
-	"truncated",
-	"estimated",
-	"pre_attach",
-	"clock_step",
-	"pipelined",
-	"limit",
-	"encoded",
-	"parse_error",
+const char *const rp_flag_names[RP_FLAG_COUNT] = {
+	/* by bit of enum rp_flag */
+	"partial",    "lost_events", "truncated", "estimated", "pre_attach",
+	"clock_step", "pipelined",   "limit",	  "encoded",   "parse_error",
 };
 
 _Static_assert(RP_FLAG_PARSE_ERROR == 1 << (RP_FLAG_COUNT - 1), "a flag without a name");

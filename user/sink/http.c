@@ -19,7 +19,7 @@
 
 #define MAX_CONNECTIONS 32
 #define IDLE_SECONDS 10
-#define CONN_MEMORY (16 * 1024)	/* bounds a request's head */
+#define CONN_MEMORY (16 * 1024) /* bounds a request's head */
 
 struct rp_httpd {
 	struct MHD_Daemon *d;
@@ -28,8 +28,8 @@ struct rp_httpd {
 	char url[96];
 };
 
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type, char *text,
-			      size_t len, enum MHD_ResponseMemoryMode mode)
+static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type,
+			      char *text, size_t len, enum MHD_ResponseMemoryMode mode)
 {
 	struct MHD_Response *r = MHD_create_response_from_buffer(len, text, mode);
 	enum MHD_Result ret;
@@ -53,8 +53,9 @@ static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char
 		      MHD_RESPMEM_PERSISTENT);
 }
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *c, const char *url, const char *method,
-			      const char *version, const char *upload, size_t *upload_len, void **state)
+static enum MHD_Result handle(void *cls, struct MHD_Connection *c, const char *url,
+			      const char *method, const char *version, const char *upload,
+			      size_t *upload_len, void **state)
 {
 	static int head_seen;
 	struct rp_httpd *h = cls;
@@ -149,8 +150,8 @@ static int listen_on(union address *a, socklen_t *len)
 	return fd;
 }
 
-int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct rp_httpd **out, char *err,
-		   size_t errlen)
+int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct rp_httpd **out,
+		   char *err, size_t errlen)
 {
 	char host[INET6_ADDRSTRLEN];
 	union address a;
@@ -161,7 +162,8 @@ int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct r
 
 	*out = NULL;
 	if (parse(addr, &a, &len)) {
-		snprintf(err, errlen, "%s is no ADDRESS:PORT (as 127.0.0.1:9479, [::1]:9479 or :9479)", addr);
+		snprintf(err, errlen,
+			 "%s is no ADDRESS:PORT (as 127.0.0.1:9479, [::1]:9479 or :9479)", addr);
 		return -EINVAL;
 	}
 	fd = listen_on(&a, &len);
@@ -183,7 +185,8 @@ int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct r
 			 ntohs(a.in6.sin6_port));
 	else
 		snprintf(h->url, sizeof(h->url), "http://%s:%u/metrics",
-			 inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof(host)), ntohs(a.in.sin_port));
+			 inet_ntop(AF_INET, &a.in.sin_addr, host, sizeof(host)),
+			 ntohs(a.in.sin_port));
 
 	/* SIGINT and friends are for the main thread */
 	sigfillset(&all);
@@ -191,9 +194,8 @@ int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct r
 	h->d = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD |
 					(a.sa.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0),
 				ntohs(a.in.sin_port), NULL, NULL, handle, h,
-				MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL,
-				MHD_OPTION_LISTEN_SOCKET, fd,
-				MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
+				MHD_OPTION_EXTERNAL_LOGGER, quiet, NULL, MHD_OPTION_LISTEN_SOCKET,
+				fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
 				MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
 				MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_MEMORY,
 				MHD_OPTION_END);

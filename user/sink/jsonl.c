@@ -55,11 +55,10 @@ oom:
 
 static char *digits(char *end, uint64_t v)
 {
-	static const char two[] =
-		"00010203040506070809101112131415161718192021222324"
-		"25262728293031323334353637383940414243444546474849"
-		"50515253545556575859606162636465666768697071727374"
-		"75767778798081828384858687888990919293949596979899";
+	static const char two[] = "00010203040506070809101112131415161718192021222324"
+				  "25262728293031323334353637383940414243444546474849"
+				  "50515253545556575859606162636465666768697071727374"
+				  "75767778798081828384858687888990919293949596979899";
 
 	while (v >= 100) {
 		end -= 2;
@@ -116,8 +115,8 @@ void rp_buf_fixed(struct rp_buf *b, int64_t v, uint32_t unit)
 static bool fast_double(struct rp_buf *b, double d)
 {
 	typedef unsigned __int128 u128;
-	static const double p10d[] = { 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6,
-				       1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
+	static const double p10d[] = { 1e-4, 1e-3, 1e-2, 1e-1, 1e0,  1e1,  1e2,	 1e3,  1e4,  1e5,
+				       1e6,  1e7,  1e8,	 1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15 };
 	uint64_t bits, m, q = 0;
 	int e, mag = 0, k = 0, s;
 	char t[40], *end, *p;
@@ -229,10 +228,9 @@ int rp_utf8_len(const unsigned char *s)
 
 /* 0: as it is; 'u': \u00XX; 1: look at UTF-8; else the letter after '\' */
 static const unsigned char escape[256] = {
-	['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't',
-	['"'] = '"', ['\\'] = '\\',
-	[0x00 ... 0x07] = 'u', [0x0b] = 'u', [0x0e ... 0x1f] = 'u', [0x7f] = 'u',
-	[0x80 ... 0xff] = 1,
+	['\b'] = 'b', ['\f'] = 'f',	     ['\n'] = 'n',  ['\r'] = 'r',
+	['\t'] = 't', ['"'] = '"',	     ['\\'] = '\\', [0x00 ... 0x07] = 'u',
+	[0x0b] = 'u', [0x0e ... 0x1f] = 'u', [0x7f] = 'u',  [0x80 ... 0xff] = 1,
 };
 
 static void put_string(struct rp_buf *b, const char *str)
@@ -332,17 +330,25 @@ static void put_time(struct rp_buf *b, int64_t ns)
 
 #define D(v, div) t[i++] = (char)('0' + (v) / (div) % 10)
 	t[i++] = '"';
-	D(y, 1000); D(y, 100); D(y, 10); D(y, 1);
+	D(y, 1000);
+	D(y, 100);
+	D(y, 10);
+	D(y, 1);
 	t[i++] = '-';
-	D(m, 10); D(m, 1);
+	D(m, 10);
+	D(m, 1);
 	t[i++] = '-';
-	D(d, 10); D(d, 1);
+	D(d, 10);
+	D(d, 1);
 	t[i++] = 'T';
-	D(rem / 3600, 10); D(rem / 3600, 1);
+	D(rem / 3600, 10);
+	D(rem / 3600, 1);
 	t[i++] = ':';
-	D(rem / 60 % 60, 10); D(rem / 60 % 60, 1);
+	D(rem / 60 % 60, 10);
+	D(rem / 60 % 60, 1);
 	t[i++] = ':';
-	D(rem % 60, 10); D(rem % 60, 1);
+	D(rem % 60, 10);
+	D(rem % 60, 1);
 	t[i++] = '.';
 	for (int64_t p = NS_PER_S / 10; p; p /= 10)
 		D(frac, p);
@@ -379,14 +385,15 @@ static void put_peer(struct rp_buf *b, uint16_t family, const uint8_t *addr, uin
 /* ---- the record ---- */
 
 static const struct field_text {
-	const char *key;	/* "name": */
+	const char *key; /* "name": */
 	uint8_t key_len;
-	const char *dotted;	/* "group.name":" */
+	const char *dotted; /* "group.name":" */
 	uint8_t dotted_len;
 	enum rp_field_type type;
 } fields[RP_FIELD_COUNT] = {
-#define X(id, g, n, t) [RP_FIELD_##id] = { "\"" n "\":", sizeof("\"" n "\":") - 1, \
-	"\"" g "." n "\":\"", sizeof("\"" g "." n "\":\"") - 1, RP_T_##t },
+#define X(id, g, n, t)                                                                    \
+	[RP_FIELD_##id] = { "\"" n "\":", sizeof("\"" n "\":") - 1, "\"" g "." n "\":\"", \
+			    sizeof("\"" g "." n "\":\"") - 1, RP_T_##t },
 	RP_FIELDS(X)
 #undef X
 };
@@ -701,7 +708,8 @@ const char *const rp_map_names[RP_MAP_COUNT] = {
 static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct rp_summary_info *i,
 			uint64_t failed)
 {
-	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory", "marks" };
+	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
+						   "marks" };
 	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
 				    s->limit_memory, s->limit_marks };
 	static const char *const unobserved_names[] = { "tls", "http2", "other", "io_uring" };
@@ -790,13 +798,13 @@ char *rp_summary_json(const struct rp_stats *s, const struct rp_summary_info *i,
 /* ---- the file ---- */
 
 #define FLUSH_AT (256 * 1024)
-#define PENDING_MAX (2 * 1024 * 1024)	/* behind a pipe that nobody reads */
+#define PENDING_MAX (2 * 1024 * 1024) /* behind a pipe that nobody reads */
 
 struct rp_jsonl {
 	int fd;
 	char *path;
 	bool to_stdout, regular;
-	bool torn;		/* buf starts with the rest of a line partly written */
+	bool torn; /* buf starts with the rest of a line partly written */
 	struct rp_buf buf;
 	uint64_t failed;
 };
@@ -815,8 +823,8 @@ static bool ends_in_line(const char *path, off_t size)
 	return c != '\n';
 }
 
-static int open_path(const char *path, bool *to_stdout, bool *regular, bool *need_newline, char *err,
-		     size_t errlen)
+static int open_path(const char *path, bool *to_stdout, bool *regular, bool *need_newline,
+		     char *err, size_t errlen)
 {
 	struct stat st;
 	int fd;

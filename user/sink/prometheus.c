@@ -21,40 +21,52 @@ struct bound {
 	const char *le;
 	int64_t ns;
 };
-#define US(n, s) { s, (n) * 1000LL }
-#define MS(n, s) { s, (n) * 1000000LL }
+#define US(n, s)              \
+	{                     \
+		s, (n)*1000LL \
+	}
+#define MS(n, s)                 \
+	{                        \
+		s, (n)*1000000LL \
+	}
 
-static const struct bound request_bounds[] = { /* ttft, queue, prefill, decode, duration */
-	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"), MS(5, "0.005"), MS(10, "0.01"),
-	MS(20, "0.02"), MS(40, "0.04"), MS(60, "0.06"), MS(80, "0.08"), MS(100, "0.1"),
-	MS(250, "0.25"), MS(500, "0.5"), MS(750, "0.75"), MS(1000, "1"), MS(2500, "2.5"),
-	MS(5000, "5"), MS(7500, "7.5"), MS(10000, "10"), MS(20000, "20"), MS(40000, "40"),
-	MS(80000, "80"), MS(160000, "160"), MS(320000, "320"), MS(640000, "640"),
+static const struct bound request_bounds[] = {
+	/* ttft, queue, prefill, decode, duration */
+	US(100, "0.0001"),   US(500, "0.0005"),	  MS(1, "0.001"),    MS(5, "0.005"),
+	MS(10, "0.01"),	     MS(20, "0.02"),	  MS(40, "0.04"),    MS(60, "0.06"),
+	MS(80, "0.08"),	     MS(100, "0.1"),	  MS(250, "0.25"),   MS(500, "0.5"),
+	MS(750, "0.75"),     MS(1000, "1"),	  MS(2500, "2.5"),   MS(5000, "5"),
+	MS(7500, "7.5"),     MS(10000, "10"),	  MS(20000, "20"),   MS(40000, "40"),
+	MS(80000, "80"),     MS(160000, "160"),	  MS(320000, "320"), MS(640000, "640"),
 	MS(1280000, "1280"), MS(2560000, "2560"),
 };
-static const struct bound gap_bounds[] = { /* inter-token, inter-chunk */
-	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"), US(2500, "0.0025"), MS(5, "0.005"),
-	MS(10, "0.01"), MS(25, "0.025"), MS(50, "0.05"), MS(75, "0.075"), MS(100, "0.1"),
-	MS(150, "0.15"), MS(200, "0.2"), MS(300, "0.3"), MS(400, "0.4"), MS(500, "0.5"),
-	MS(750, "0.75"), MS(1000, "1"), MS(2500, "2.5"), MS(5000, "5"), MS(7500, "7.5"),
-	MS(10000, "10"), MS(20000, "20"), MS(40000, "40"), MS(80000, "80"), MS(160000, "160"),
-	MS(640000, "640"), MS(2560000, "2560"),
+static const struct bound gap_bounds[] = {
+	/* inter-token, inter-chunk */
+	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"),	   US(2500, "0.0025"),
+	MS(5, "0.005"),	   MS(10, "0.01"),    MS(25, "0.025"),	   MS(50, "0.05"),
+	MS(75, "0.075"),   MS(100, "0.1"),    MS(150, "0.15"),	   MS(200, "0.2"),
+	MS(300, "0.3"),	   MS(400, "0.4"),    MS(500, "0.5"),	   MS(750, "0.75"),
+	MS(1000, "1"),	   MS(2500, "2.5"),   MS(5000, "5"),	   MS(7500, "7.5"),
+	MS(10000, "10"),   MS(20000, "20"),   MS(40000, "40"),	   MS(80000, "80"),
+	MS(160000, "160"), MS(640000, "640"), MS(2560000, "2560"),
 };
 static const struct bound rtt_bounds[] = {
-	US(10, "0.00001"), US(25, "0.000025"), US(50, "0.00005"), US(100, "0.0001"),
-	US(250, "0.00025"), US(500, "0.0005"), MS(1, "0.001"), US(2500, "0.0025"), MS(5, "0.005"),
-	MS(10, "0.01"), MS(25, "0.025"), MS(50, "0.05"), MS(100, "0.1"), MS(250, "0.25"),
-	MS(500, "0.5"), MS(1000, "1"), MS(2500, "2.5"), MS(5000, "5"), MS(10000, "10"),
+	US(10, "0.00001"),  US(25, "0.000025"), US(50, "0.00005"), US(100, "0.0001"),
+	US(250, "0.00025"), US(500, "0.0005"),	MS(1, "0.001"),	   US(2500, "0.0025"),
+	MS(5, "0.005"),	    MS(10, "0.01"),	MS(25, "0.025"),   MS(50, "0.05"),
+	MS(100, "0.1"),	    MS(250, "0.25"),	MS(500, "0.5"),	   MS(1000, "1"),
+	MS(2500, "2.5"),    MS(5000, "5"),	MS(10000, "10"),
 };
 #define N(a) (sizeof(a) / sizeof(*(a)))
 #define MAX_BOUNDS 28
 _Static_assert(N(request_bounds) < MAX_BOUNDS && N(gap_bounds) < MAX_BOUNDS &&
-	       N(rtt_bounds) < MAX_BOUNDS, "one more for +Inf");
+		       N(rtt_bounds) < MAX_BOUNDS,
+	       "one more for +Inf");
 
 struct hist {
-	uint64_t bucket[MAX_BOUNDS];	/* not cumulative; the last used one is +Inf */
+	uint64_t bucket[MAX_BOUNDS]; /* not cumulative; the last used one is +Inf */
 	uint64_t count;
-	unsigned __int128 sum_ns;	/* 64 bits of nanoseconds are spent in a busy half year */
+	unsigned __int128 sum_ns; /* 64 bits of nanoseconds are spent in a busy half year */
 };
 
 static void hist_add(struct hist *h, const struct bound *b, size_t n, int64_t ns, uint64_t times)
@@ -75,8 +87,8 @@ enum request_hist { H_TTFT, H_QUEUE, H_PREFILL, H_DECODE, H_DURATION, H_COUNT };
 
 struct model {
 	char name[RP_MODEL_MAX];
-	struct hist *ops[RP_OP_COUNT];	/* H_COUNT of them, made when first used */
-	struct hist *itl[2];		/* scope: engine, server */
+	struct hist *ops[RP_OP_COUNT]; /* H_COUNT of them, made when first used */
+	struct hist *itl[2];	       /* scope: engine, server */
 	struct hist *icl;
 };
 
@@ -84,8 +96,8 @@ struct model {
 
 struct rp_prom {
 	struct model *models;
-	uint32_t n_models, max_models;	/* models[0] is "other" */
-	uint32_t last;			/* index found last: tokens come in runs */
+	uint32_t n_models, max_models; /* models[0] is "other" */
+	uint32_t last;		       /* index found last: tokens come in runs */
 	struct hist rtt;
 	uint64_t requests[RP_END_COUNT][STATUS_MAX];
 };
@@ -258,7 +270,8 @@ static void value(struct rp_buf *b, uint64_t v)
 	LIT(b, "\n");
 }
 
-static void plain(struct rp_buf *b, const char *name, const char *type, const char *help, uint64_t v)
+static void plain(struct rp_buf *b, const char *name, const char *type, const char *help,
+		  uint64_t v)
 {
 	family(b, name, type, help);
 	rp_buf_str(b, name);
@@ -350,15 +363,15 @@ static void request_hists(struct rp_buf *b, const struct rp_prom *p)
 		const char *name, *help;
 	} fam[H_COUNT] = {
 		[H_TTFT] = { "reqprobe_time_to_first_token_seconds",
-			"Server scope: last byte of the request read to the first event with generated text handed to the socket. Streaming responses only." },
+			     "Server scope: last byte of the request read to the first event with generated text handed to the socket. Streaming responses only." },
 		[H_QUEUE] = { "reqprobe_queue_time_seconds",
-			"Engine scope: queued to first scheduled." },
+			      "Engine scope: queued to first scheduled." },
 		[H_PREFILL] = { "reqprobe_prefill_time_seconds",
-			"Engine scope: first scheduled to first token." },
+				"Engine scope: first scheduled to first token." },
 		[H_DECODE] = { "reqprobe_decode_time_seconds",
-			"Engine scope: first to last token, of complete requests." },
+			       "Engine scope: first to last token, of complete requests." },
 		[H_DURATION] = { "reqprobe_request_duration_seconds",
-			"Server scope: last byte of the request read to last byte of the response handed to the socket, of complete requests." },
+				 "Server scope: last byte of the request read to last byte of the response handed to the socket, of complete requests." },
 	};
 
 	for (int h = 0; h < H_COUNT; h++) {
@@ -390,7 +403,8 @@ static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
 			struct labels l = { { "model", "scope" }, { p->models[i].name, scope[s] } };
 
 			if (p->models[i].itl[s])
-				hist_put(b, name, &l, gap_bounds, N(gap_bounds), p->models[i].itl[s]);
+				hist_put(b, name, &l, gap_bounds, N(gap_bounds),
+					 p->models[i].itl[s]);
 		}
 	}
 	name = "reqprobe_inter_chunk_latency_seconds";
@@ -434,8 +448,8 @@ static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_
 	if (s->scheduler_known) {
 		plain(b, "reqprobe_requests_waiting", "gauge",
 		      "Engine tasks queued and not yet scheduled.", s->waiting);
-		plain(b, "reqprobe_requests_running", "gauge", "Engine tasks scheduled and not yet ended.",
-		      s->running);
+		plain(b, "reqprobe_requests_running", "gauge",
+		      "Engine tasks scheduled and not yet ended.", s->running);
 	}
 	plain(b, "reqprobe_other_requests_total", "counter",
 	      "HTTP requests that are no inference (health checks, metrics, model lists): counted, not recorded.",
@@ -458,8 +472,9 @@ static void loss(struct rp_buf *b, const struct rp_stats *s, const struct rp_pro
 		 "class", rp_class_names, s->lost, RP_CLASS_COUNT);
 	labelled(b, "reqprobe_map_full_total", "Inserts refused because a BPF map was full.", "map",
 		 rp_map_names, s->map_full, RP_MAP_COUNT);
-	labelled(b, "reqprobe_limit_hits_total", "Times a configured limit of the daemon cut something.",
-		 "limit", limit, limits, N(limits));
+	labelled(b, "reqprobe_limit_hits_total",
+		 "Times a configured limit of the daemon cut something.", "limit", limit, limits,
+		 N(limits));
 	plain(b, "reqprobe_stream_bytes_lost_total", "counter",
 	      "Bytes of followed connections that never reached the daemon.", s->bytes_lost);
 	plain(b, "reqprobe_stream_bytes_cut_total", "counter",
@@ -490,16 +505,19 @@ static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_s
 	family(b, "reqprobe_handshake_rtt_seconds", "histogram",
 	       "The kernel's own round-trip sample of the TCP handshake, one for each connection accepted.");
 	hist_put(b, "reqprobe_handshake_rtt_seconds", &none, rtt_bounds, N(rtt_bounds), &p->rtt);
-	labelled(b, "reqprobe_handshakes_untrusted_total",
-		 "Handshakes without a usable sample: retransmitted SYN or SYN-ACK, or none taken (SYN cookies, fast open).",
-		 "reason", reason, untrusted, N(untrusted));
-	plain(b, "reqprobe_connections", "gauge", "Server-side connections open now.", s->connections);
+	labelled(
+		b, "reqprobe_handshakes_untrusted_total",
+		"Handshakes without a usable sample: retransmitted SYN or SYN-ACK, or none taken (SYN cookies, fast open).",
+		"reason", reason, untrusted, N(untrusted));
+	plain(b, "reqprobe_connections", "gauge", "Server-side connections open now.",
+	      s->connections);
 	labelled(b, "reqprobe_connections_classified_total",
 		 "Connections by what their first bytes are.", "protocol", seen, s->conns_by_proto,
 		 RP_PROTO_COUNT);
-	labelled(b, "reqprobe_unobserved_connections_total",
-		 "Connections whose requests can't be seen, by protocol; io_uring counts instances.",
-		 "protocol", proto, unobserved, N(unobserved));
+	labelled(
+		b, "reqprobe_unobserved_connections_total",
+		"Connections whose requests can't be seen, by protocol; io_uring counts instances.",
+		"protocol", proto, unobserved, N(unobserved));
 }
 
 static void hooks(struct rp_buf *b, const struct rp_stats *s, const struct rp_engine *e)
@@ -546,7 +564,8 @@ static void own_cost(struct rp_buf *b, const struct rp_stats *s, const struct rp
 			if (again)
 				continue;
 			if (which) {
-				sample1(b, "reqprobe_bpf_runs_total", "program", x->progs[i].name, sum);
+				sample1(b, "reqprobe_bpf_runs_total", "program", x->progs[i].name,
+					sum);
 				continue;
 			}
 			LIT(b, "reqprobe_bpf_run_seconds_total");
@@ -562,7 +581,8 @@ static void own_cost(struct rp_buf *b, const struct rp_stats *s, const struct rp
 	      s->memory);
 	plain(b, "reqprobe_timeline_events_total", "counter", "Events the daemon has worked off.",
 	      s->events);
-	family(b, "process_cpu_seconds_total", "counter", "User and system CPU time of the daemon.");
+	family(b, "process_cpu_seconds_total", "counter",
+	       "User and system CPU time of the daemon.");
 	LIT(b, "process_cpu_seconds_total ");
 	rp_buf_double(b, x->cpu_seconds);
 	LIT(b, "\n");
@@ -581,16 +601,19 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 
 	family(&b, "reqprobe_build_info", "gauge", "Version of reqprobe; the value is always 1.");
 	sample1(&b, "reqprobe_build_info", "version", RP_VERSION, 1);
-	family(&b, "reqprobe_engine_info", "gauge", "Engine that is watched; the value is always 1.");
+	family(&b, "reqprobe_engine_info", "gauge",
+	       "Engine that is watched; the value is always 1.");
 	sample1(&b, "reqprobe_engine_info", "engine", x->engine ? x->engine : "unknown", 1);
 	requests(&b, p, s);
 	request_hists(&b, p);
 	gap_hists(&b, p);
-	labelled(&b, "reqprobe_tokens_total",
-		 "Tokens of prompts (input) and of completions (output), by the best source at hand.",
-		 "direction", direction, tokens, 2);
-	labelled(&b, "reqprobe_bytes_total", "Bytes of inference requests and responses on the socket.",
-		 "direction", what, bytes, 2);
+	labelled(
+		&b, "reqprobe_tokens_total",
+		"Tokens of prompts (input) and of completions (output), by the best source at hand.",
+		"direction", direction, tokens, 2);
+	labelled(&b, "reqprobe_bytes_total",
+		 "Bytes of inference requests and responses on the socket.", "direction", what,
+		 bytes, 2);
 	network(&b, p, s);
 	loss(&b, s, x);
 	hooks(&b, s, x->table);

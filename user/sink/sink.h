@@ -22,7 +22,7 @@
 struct rp_buf {
 	char *p;
 	size_t n, cap;
-	bool oom;		/* sticky: something is missing from p */
+	bool oom; /* sticky: something is missing from p */
 };
 bool rp_buf_grow(struct rp_buf *b, size_t more); /* room for `more` bytes, or false and oom */
 static inline void rp_buf_put(struct rp_buf *b, const char *s, size_t n)
@@ -37,7 +37,8 @@ static inline void rp_buf_str(struct rp_buf *b, const char *s)
 	rp_buf_put(b, s, strlen(s));
 }
 void rp_buf_u64(struct rp_buf *b, uint64_t v);
-void rp_buf_double(struct rp_buf *b, double d);	/* shortest of %.15g, %.16g, %.17g that reads back as d */
+void rp_buf_double(struct rp_buf *b,
+		   double d); /* shortest of %.15g, %.16g, %.17g that reads back as d */
 /* ns as `unit` (1000000 = milliseconds, 1000000000 = seconds, 1000), exact and
  * shortest decimal: 32138 -> "0.032138", 12000000 -> "12". */
 void rp_buf_fixed(struct rp_buf *b, int64_t v, uint32_t unit);
@@ -45,8 +46,8 @@ void rp_buf_fixed(struct rp_buf *b, int64_t v, uint32_t unit);
  * length of the ill-formed part there that one U+FFFD stands for. Never 0. */
 int rp_utf8_len(const unsigned char *s);
 
-extern const char *const rp_class_names[RP_CLASS_COUNT];	/* "data", "conn", "hook", "proc" */
-extern const char *const rp_map_names[RP_MAP_COUNT];	/* "conns", "threads", "procs", "listeners" */
+extern const char *const rp_class_names[RP_CLASS_COUNT]; /* "data", "conn", "hook", "proc" */
+extern const char *const rp_map_names[RP_MAP_COUNT]; /* "conns", "threads", "procs", "listeners" */
 
 /* ---- jsonl.c ---- */
 struct rp_jsonl;
@@ -65,9 +66,9 @@ int rp_jsonl_record(struct rp_jsonl *j, const struct rp_record *r);
 struct rp_summary_info {
 	const char *engine, *engine_version, *host; /* NULL or "" = unknown */
 	uint32_t pid;
-	int64_t wall_offset;	/* ns, CLOCK_REALTIME - CLOCK_MONOTONIC */
+	int64_t wall_offset;		    /* ns, CLOCK_REALTIME - CLOCK_MONOTONIC */
 	int64_t started_wall, stopped_wall; /* ns of CLOCK_REALTIME */
-	const struct rp_engine *table;	/* hook names; may be NULL: then no hook list */
+	const struct rp_engine *table;	    /* hook names; may be NULL: then no hook list */
 };
 int rp_jsonl_summary(struct rp_jsonl *j, const struct rp_stats *s, const struct rp_summary_info *i);
 int rp_jsonl_flush(struct rp_jsonl *j);
@@ -82,7 +83,9 @@ char *rp_summary_json(const struct rp_stats *s, const struct rp_summary_info *i,
 
 /* ---- terminal.c ---- */
 struct rp_term;
-struct rp_term_row { const char *key, *what, *how; };	/* "sees", "queue, prefill, decode", "..." */
+struct rp_term_row {
+	const char *key, *what, *how;
+}; /* "sees", "queue, prefill, decode", "..." */
 struct rp_term_header {
 	const char *engine, *engine_version, *address; /* address may be NULL */
 	uint32_t pid;
@@ -94,8 +97,9 @@ struct rp_term_header {
 /* color: -1 decide by isatty and NO_COLOR. Width from the terminal (TIOCGWINSZ), at most 80 when unknown. */
 struct rp_term *rp_term_new(FILE *out, int color);
 void rp_term_header(struct rp_term *t, const struct rp_term_header *h);
-void rp_term_record(struct rp_term *t, const struct rp_record *r);	/* one line, column heads repeated every screenful */
-void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g);	/* feeds the summary's itl row */
+void rp_term_record(struct rp_term *t,
+		    const struct rp_record *r); /* one line, column heads repeated every screenful */
+void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g); /* feeds the summary's itl row */
 void rp_term_summary(struct rp_term *t, const struct rp_stats *s);
 void rp_term_free(struct rp_term *t);
 
@@ -108,24 +112,25 @@ void rp_term_free(struct rp_term *t);
 struct rp_prom;
 /* What is not in rp_stats; filled by the caller at each scrape. */
 struct rp_prom_process {
-	double cpu_seconds;	/* of the daemon */
+	double cpu_seconds; /* of the daemon */
 	uint64_t resident_bytes;
 	const struct rp_prog_stat *progs;
 	size_t n_progs;
 	const char *engine;
-	const struct rp_engine *table;	/* hook names for hook hits; may be NULL */
+	const struct rp_engine *table; /* hook names for hook hits; may be NULL */
 	uint64_t jsonl_failed;
 	uint64_t ring_backlog_bytes;
 };
 struct rp_prom_opts {
-	uint32_t max_models;	/* label values of `model`; further ones become "other"; default 32 */
+	uint32_t max_models; /* label values of `model`; further ones become "other"; default 32 */
 };
 struct rp_prom *rp_prom_new(const struct rp_prom_opts *o);
 void rp_prom_record(struct rp_prom *p, const struct rp_record *r);
 void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g);
 void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us);
 /* Text format 0.0.4, malloc'd. */
-char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x, size_t *len);
+char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,
+		     size_t *len);
 void rp_prom_free(struct rp_prom *p);
 
 /* ---- http.c: /metrics and /healthz by libmicrohttpd, its own thread ---- */
@@ -137,7 +142,7 @@ typedef char *(*rp_httpd_metrics_fn)(void *ctx, size_t *len);
  * -EADDRINUSE etc. with one line in err. */
 int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct rp_httpd **out,
 		   char *err, size_t errlen);
-const char *rp_httpd_url(const struct rp_httpd *h);	/* http://127.0.0.1:9479/metrics */
+const char *rp_httpd_url(const struct rp_httpd *h); /* http://127.0.0.1:9479/metrics */
 void rp_httpd_stop(struct rp_httpd *h);
 
 #endif

@@ -90,8 +90,8 @@ struct rp_term {
 	FILE *out;
 	bool color, tty;
 	int width, height;
-	int until_head;		/* lines until the column heads are due again */
-	uint64_t marked;	/* records with a star */
+	int until_head;	 /* lines until the column heads are due again */
+	uint64_t marked; /* records with a star */
 	struct loghist queue, ttft, itl, icl, total;
 	struct slow slow_ttft, slow_total;
 };
@@ -144,13 +144,14 @@ struct line {
 	size_t n;
 };
 
-__attribute__((format(printf, 2, 3)))
-static void add(struct line *l, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct line *l, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
 
 	va_start(ap, fmt);
+	/* clang-tidy 14 loses track of va_start here */
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 	n = vsnprintf(l->s + l->n, sizeof(l->s) - l->n, fmt, ap);
 	va_end(ap);
 	if (n > 0)
@@ -256,7 +257,8 @@ void rp_term_header(struct rp_term *t, const struct rp_term_header *h)
 		bool same = i && !strcmp(r->key, h->rows[i - 1].key);
 
 		l.n = 0;
-		add(&l, "  %-6s %-*s   %s", same ? "" : r->key, (int)wide, r->what, r->how ? r->how : "");
+		add(&l, "  %-6s %-*s   %s", same ? "" : r->key, (int)wide, r->what,
+		    r->how ? r->how : "");
 		emit(t, &l, strcmp(r->key, "blind") ? "" : YELLOW);
 	}
 	l.n = 0;
@@ -276,20 +278,15 @@ enum col { C_TIME, C_ID, C_IN, C_OUT, C_QUEUE, C_TTFT, C_ITL, C_TOTAL, C_RTT, C_
 
 static const struct {
 	const char *head;
-	int width;	/* with the space before it */
+	int width; /* with the space before it */
 	bool left;
-	int drop;	/* order in which a narrow terminal loses it; 0: stays */
+	int drop; /* order in which a narrow terminal loses it; 0: stays */
 } cols[C_COUNT] = {
-	[C_TIME] = { "TIME", 8, true, 3 },
-	[C_ID] = { "ID", 16, true, 0 },
-	[C_IN] = { "IN", 6, false, 2 },
-	[C_OUT] = { "OUT", 6, false, 5 },
-	[C_QUEUE] = { "QUEUE", 7, false, 6 },
-	[C_TTFT] = { "TTFT", 7, false, 0 },
-	[C_ITL] = { "ITL", 7, false, 4 },
-	[C_TOTAL] = { "TOTAL", 7, false, 0 },
-	[C_RTT] = { "RTT", 7, false, 1 },
-	[C_END] = { "END", 9, true, 0 },
+	[C_TIME] = { "TIME", 8, true, 3 },    [C_ID] = { "ID", 16, true, 0 },
+	[C_IN] = { "IN", 6, false, 2 },	      [C_OUT] = { "OUT", 6, false, 5 },
+	[C_QUEUE] = { "QUEUE", 7, false, 6 }, [C_TTFT] = { "TTFT", 7, false, 0 },
+	[C_ITL] = { "ITL", 7, false, 4 },     [C_TOTAL] = { "TOTAL", 7, false, 0 },
+	[C_RTT] = { "RTT", 7, false, 1 },     [C_END] = { "END", 9, true, 0 },
 };
 
 /* Which columns fit; the id gets what is left over. */
@@ -341,10 +338,8 @@ static void put_row(struct rp_term *t, const char *const *cell, const char *styl
 static void end_text(char *buf, size_t len, const struct rp_record *r, bool star)
 {
 	static const char *const shorts[RP_END_COUNT] = {
-		[RP_END_COMPLETE] = "complete",
-		[RP_END_CLIENT_DISCONNECT] = "client",
-		[RP_END_SERVER_CLOSE] = "server",
-		[RP_END_ERROR] = "error",
+		[RP_END_COMPLETE] = "complete",	  [RP_END_CLIENT_DISCONNECT] = "client",
+		[RP_END_SERVER_CLOSE] = "server", [RP_END_ERROR] = "error",
 		[RP_END_UNKNOWN] = "unknown",
 	};
 	const char *s = shorts[r->end];
@@ -376,7 +371,8 @@ static void track(struct slow *s, const struct rp_record *r, const struct rp_val
 	memcpy(s->id, r->id[0] ? r->id : r->request_ids[0],
 	       r->id[0] ? sizeof(r->id) : sizeof(r->request_ids[0]));
 	s->rest = RP_NONE;
-	if (!v[RP_FIELD_P_FRONTEND].known || !v[RP_FIELD_P_QUEUE].known || !v[RP_FIELD_P_PREFILL].known)
+	if (!v[RP_FIELD_P_FRONTEND].known || !v[RP_FIELD_P_QUEUE].known ||
+	    !v[RP_FIELD_P_PREFILL].known)
 		return;
 	s->frontend = v[RP_FIELD_P_FRONTEND].i;
 	s->queue = v[RP_FIELD_P_QUEUE].i;
@@ -392,11 +388,13 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 	bool lossy = r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS);
 	bool star = r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS | RP_FLAG_TRUNCATED |
 				RP_FLAG_LIMIT | RP_FLAG_PARSE_ERROR);
-	char when[16] = "-", in[24], out[24], queue[24], ttft[24], itl[24] = "-", total[24], rtt[24],
-	     end[24];
+	char when[16] = "-", in[24], out[24], queue[24], ttft[24], itl[24] = "-", total[24],
+	     rtt[24], end[24];
 	const char *cell[C_COUNT] = {
 		[C_TIME] = when,
-		[C_ID] = r->id[0] ? r->id : r->n_request_ids ? r->request_ids[0] : "-",
+		[C_ID] = r->id[0]	  ? r->id :
+			 r->n_request_ids ? r->request_ids[0] :
+					    "-",
 		[C_IN] = value_count(in, sizeof(in), &v[RP_FIELD_TOK_PROMPT]),
 		[C_OUT] = value_count(out, sizeof(out), &v[RP_FIELD_TOK_COMPLETION]),
 		[C_QUEUE] = value_dur(queue, sizeof(queue), &v[RP_FIELD_P_QUEUE], 1),
@@ -479,8 +477,10 @@ static int by_size(const void *a, const void *b)
 
 static void slowest(struct rp_term *t, const struct slow *s, const char *what, const char *rest)
 {
-	struct share sh[] = { { "queue", s->queue }, { "prefill", s->prefill },
-			      { "front end", s->frontend }, { rest, s->rest } };
+	struct share sh[] = { { "queue", s->queue },
+			      { "prefill", s->prefill },
+			      { "front end", s->frontend },
+			      { rest, s->rest } };
 	struct line l = { .n = 0 };
 	char id[20], d[24];
 	bool first = true;
@@ -515,8 +515,8 @@ static bool nonzero(struct line *l, const char *const *names, const uint64_t *v,
 	return any;
 }
 
-static void warn_row(struct rp_term *t, const char *what, const char *const *names, const uint64_t *v,
-		     size_t n, const char *tail)
+static void warn_row(struct rp_term *t, const char *what, const char *const *names,
+		     const uint64_t *v, size_t n, const char *tail)
 {
 	struct line l = { .n = 0 };
 
@@ -532,7 +532,8 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 	static const char *const unobserved_names[] = { "tls", "http/2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
 					s->unobserved_io_uring };
-	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory", "marks" };
+	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
+						   "marks" };
 	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
 				    s->limit_memory, s->limit_marks };
 	static const char *const byte_names[] = { "lost", "cut" };
@@ -550,7 +551,8 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 		add(&l, ": ");
 		nonzero(&l, rp_end_names, s->ends, RP_END_COUNT);
 		if (s->in_flight)
-			add(&l, "%s%" PRIu64 " in flight", l.s[l.n - 1] == ' ' ? "" : ", ", s->in_flight);
+			add(&l, "%s%" PRIu64 " in flight", l.s[l.n - 1] == ' ' ? "" : ", ",
+			    s->in_flight);
 	}
 	snprintf(tail, sizeof(tail), "%" PRIu64 " event%s lost", lost, lost == 1 ? "" : "s");
 	if (l.n + 2 + strlen(tail) > (size_t)t->width) { /* the loss must not be cut off */
@@ -582,7 +584,8 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 		emit(t, &l, YELLOW);
 	}
 	if (lost)
-		warn_row(t, "lost events: ", rp_class_names, s->lost, RP_CLASS_COUNT, " (try a larger --ring)");
+		warn_row(t, "lost events: ", rp_class_names, s->lost, RP_CLASS_COUNT,
+			 " (try a larger --ring)");
 	warn_row(t, "stream bytes: ", byte_names, bytes, 2, "");
 	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
 	warn_row(t, "limits hit: ", limit_names, limits, 5, " (try a larger --memory)");

@@ -59,6 +59,7 @@ static bool http_want(struct rp_timeline *t, struct conn *c)
 	c->h = rp_tl_alloc(t, sizeof(*c->h));
 	if (!c->h)
 		return false;
+	c->h->line_done = true;
 	rp_http1_init(&c->h->req, RP_HTTP1_REQUEST);
 	rp_http1_init(&c->h->resp, RP_HTTP1_RESPONSE);
 	return true;
@@ -74,6 +75,57 @@ static bool server_side(const struct rp_timeline *t, const struct conn *c)
 	return false;
 }
 
+/* Key of a connection as one end sees it, or as its peer does. */
+static void end_key(const struct conn *c, bool peer, uint64_t *a, uint64_t *b)
+{
+	const uint8_t *l = peer ? c->o.raddr : c->o.laddr, *r = peer ? c->o.laddr : c->o.raddr;
+	uint16_t lp = peer ? c->o.rport : c->o.lport, rp = peer ? c->o.lport : c->o.rport;
+
+	*a = (uint64_t)c->o.netns << 32 | (uint32_t)lp << 16 | rp;
+	*b = 14695981039346656037ULL;
+	for (int i = 0; i < 32; i++)
+		*b = (*b ^ (i < 16 ? l[i] : r[i - 16])) * 1099511628211ULL;
+}
+
+/*
+ * The other end of this connection is in the tree too, so its owner passes
+ * requests on: the one it has from outside is this one, and counts here.
+ */
+static void find_proxied(struct rp_timeline *t, struct conn *c, struct request *inner)
+{
+	struct request *best = NULL;
+	struct rp_map_slot *slot;
+	struct conn *peer;
+	uint64_t a, b;
+	size_t i = 0;
+
+	if (!inner->recorded || !c->known || c->o.family == AF_UNIX)
+		return;
+	end_key(c, true, &a, &b);
+	peer = rp_map_get(&t->ends, a, b);
+	if (!peer || !peer->pid)
+		return;
+	while ((slot = rp_map_next(&t->conns, &i))) {
+		struct conn *o = slot->v;
+
+		if (o == c || o->pid != peer->pid || !o->h)
+			continue;
+		for (struct request *q = o->h->head; q; q = q->next) {
+			if (!q->recorded || !q->rx_done || q->midstream ||
+			    q->r.operation != inner->r.operation ||
+			    q->r.t_start > inner->r.t_start || strcmp(q->r.model, inner->r.model))
+				continue;
+			if (q->r.x_request_id[0] && inner->r.x_request_id[0] &&
+			    strcmp(q->r.x_request_id, inner->r.x_request_id))
+				continue;
+			if (!best || q->r.t_start < best->r.t_start)
+				best = q;
+		}
+	}
+	if (best)
+		rp_tl_proxied(t, best);
+}
+
 void rp_tl_conn_open(struct rp_timeline *t, const struct rp_ev_conn_open *e)
 {
 	struct conn *c = conn_get(t, e->conn);
@@ -87,6 +139,12 @@ void rp_tl_conn_open(struct rp_timeline *t, const struct rp_ev_conn_open *e)
 	c->pre_attach = e->h.flags & RP_F_PRE_ATTACH;
 	if (e->h.pid)
 		c->pid = e->h.pid;
+	if (e->family != AF_UNIX) {
+		uint64_t a, b;
+
+		end_key(c, false, &a, &b);
+		rp_map_put(&t->ends, a, b, c);
+	}
 	if (e->rtt_status == RP_RTT_HANDSHAKE) {
 		c->t_established = (int64_t)e->h.ts;
 		t->st.handshakes++;
@@ -184,7 +242,8 @@ static void end_requests(struct rp_timeline *t, struct conn *c)
 	struct request *q;
 
 	while (c->h && (q = c->h->head)) {
-		enum rp_end end = who_ended(c);
+		/* where the position is lost, so is whether the response had ended */
+		enum rp_end end = c->h->tx_lost ? RP_END_UNKNOWN : who_ended(c);
 
 		if (q->resp_seen && !c->h->tx_lost && c->h->resp.head.framing == RP_FRAMING_CLOSE) {
 			struct rp_http1_item it;
@@ -215,6 +274,13 @@ void rp_tl_conn_gone(struct rp_timeline *t, struct conn *c)
 	http_drop(t, c);
 	if (c->tid && rp_map_get(&t->threads, c->tid, 0) == c)
 		rp_map_del(&t->threads, c->tid, 0);
+	if (c->known && c->o.family != AF_UNIX) {
+		uint64_t a, b;
+
+		end_key(c, false, &a, &b);
+		if (rp_map_get(&t->ends, a, b) == c)
+			rp_map_del(&t->ends, a, b);
+	}
 	rp_map_del(&t->conns, c->id, 0);
 	t->st.connections--;
 	rp_tl_free(t, c, sizeof(*c));
@@ -236,6 +302,7 @@ void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e)
 	case RP_PEER_LOST:
 		if (c->peer_rst == RP_NONE)
 			c->peer_rst = ts;
+		rp_tl_reset(t, c->id);
 		break;
 	case RP_LOCAL_FIN:
 	case RP_LOCAL_RST:
@@ -301,7 +368,11 @@ static void response_done(struct rp_timeline *t, struct conn *c, struct request 
 	c->h->body = BODY_NONE;
 	if (next && next->r.t_start < ts)
 		next->r.flags |= RP_FLAG_PIPELINED;
-	rp_tl_request_end(t, q, q->r.has_error ? RP_END_ERROR : RP_END_COMPLETE, ts);
+	/* The client had closed before, and its reset says it read none of this. */
+	if (c->peer_fin != RP_NONE && c->peer_fin < ts && c->peer_rst != RP_NONE)
+		rp_tl_request_end(t, q, RP_END_CLIENT_DISCONNECT, ts);
+	else
+		rp_tl_request_end(t, q, q->r.has_error ? RP_END_ERROR : RP_END_COMPLETE, ts);
 	if (c->h)
 		advance(c);
 }
@@ -315,6 +386,7 @@ static void response_head(struct rp_timeline *t, struct conn *c, struct request 
 	q->resp_seen = true;
 	q->r.t_first_byte = h->resp_start;
 	rp_tl_response_head(t, q, head);
+	find_proxied(t, c, q);
 	h->body = BODY_NONE;
 	h->json_open = false;
 	if (!q->recorded || !plain)
@@ -539,10 +611,42 @@ static void midstream(struct rp_timeline *t, struct conn *c, const struct rp_ev_
 
 /* ---- requests ---- */
 
+/*
+ * A request target may be anybody's words: only those of the paths that make
+ * records, and what may become one, stay in a recording.
+ */
+static void start_line(struct http *h, const uint8_t *in, uint8_t *keep, size_t pos, size_t n)
+{
+	size_t from = SIZE_MAX, to = 0;
+
+	for (; pos < n && !h->line_done; pos++) {
+		uint8_t c = in[pos];
+
+		if (c == '\n') {
+			h->line_done = true;
+		} else if (c == ' ') {
+			h->line_part += h->line_part < 2;
+		} else if (h->line_part == 1) {
+			if (c == '?')
+				h->line_part = 2;
+			else if (h->target_n < sizeof(h->target))
+				h->target[h->target_n++] = (char)c;
+			from = from == SIZE_MAX ? pos : from;
+			to = pos + 1;
+		}
+	}
+	if (!keep || from == SIZE_MAX ||
+	    rp_tl_target_known(h->target, h->target_n, h->line_part == 2))
+		return;
+	for (; from < to; from++)
+		if (in[from] != '/')
+			keep[from] = 'x';
+}
+
 static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
 			  size_t n, int64_t ts)
 {
-	size_t pos = 0;
+	size_t pos = 0, line = c->h->line_done ? SIZE_MAX : 0;
 
 	for (;;) {
 		struct http *h = c->h;
@@ -562,6 +666,15 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 			}
 			h->rx = rp_tl_request_new(t, c, ts);
 			used = used > it.pos ? used : it.pos;
+			line = pos + it.pos;
+			h->line_done = false;
+			h->line_part = 0;
+			h->target_n = 0;
+		}
+		if (line != SIZE_MAX && (it.type == RP_HTTP1_HEAD || it.type == RP_HTTP1_MORE ||
+					 it.type == RP_HTTP1_ERROR)) {
+			start_line(h, in, keep, line, n);
+			line = SIZE_MAX;
 		}
 		if (h->rx && it.type != RP_HTTP1_ERROR) {
 			uint64_t own = it.type == RP_HTTP1_START ? used - it.pos : used;

@@ -48,6 +48,10 @@ struct http {
 	struct request *head, *tail;	/* oldest first: head owns the response being sent */
 	enum body_kind body;
 	bool json_open;			/* an event's document is being fed */
+	bool line_done;			/* the start line of the request being read is over */
+	uint8_t line_part;		/* method, target, rest */
+	uint8_t target_n;
+	char target[64];		/* of the start line, as far as it was read */
 	bool rx_lost, tx_lost;		/* position in the stream unknown */
 	int64_t resp_start;		/* START of a response head, status not yet known */
 };
@@ -80,6 +84,7 @@ struct task {
 	struct task *next_of_req;
 	int64_t t_queued, t_scheduled, t_first, t_last, t_final, t_released;
 	int64_t prev_token;		/* for gaps; RP_NONE after a loss */
+	bool lost, no_first, no_last;	/* entries that may have been its own were lost */
 	uint64_t slot;
 	bool has_slot;
 	uint64_t tokens;
@@ -112,6 +117,7 @@ struct request {
 	unsigned n_tasks, n_open;
 	bool tasks_cut;			/* it has more tasks than a hook could tell */
 	int64_t finished_at;		/* HTTP side is over, waits for the engine's */
+	uint64_t held_for;		/* connection whose reset would still tell who ended it */
 	struct marks eng, chunk;
 };
 
@@ -121,6 +127,7 @@ struct rp_timeline {
 	unsigned n_obs;
 	struct rp_stats st;
 	struct rp_map conns;		/* (id, 0) */
+	struct rp_map ends;		/* (ports, addresses) -> conn: both ends of a hop inside */
 	struct rp_map threads;		/* (tid, 0) -> conn */
 	struct rp_map tasks;		/* (pid, id) */
 	struct rp_map slots;		/* (pid, slot) -> task */
@@ -179,6 +186,12 @@ void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct 
  * when the engine's side is over too. */
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts);
 void rp_tl_pending(struct rp_timeline *t, bool all);
+/* The client's reset: requests held for this connection never reached it. */
+void rp_tl_reset(struct rp_timeline *t, uint64_t conn);
+/* May this request target, complete or not, stand in a recording? */
+bool rp_tl_target_known(const char *target, size_t n, bool complete);
+/* The same request further out, at a proxy of the tree: no record of its own. */
+void rp_tl_proxied(struct rp_timeline *t, struct request *q);
 
 /* step.c */
 void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e);

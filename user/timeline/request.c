@@ -44,6 +44,24 @@ static enum rp_operation operation(const char *method, const char *path)
 	return RP_OP_OTHER;
 }
 
+bool rp_tl_target_known(const char *target, size_t n, bool complete)
+{
+	char path[72];
+
+	if (complete) {
+		snprintf(path, sizeof(path), "%.*s", (int)n, target);
+		return operation("POST", path) != RP_OP_OTHER;
+	}
+	for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+		for (int v1 = 0; v1 < 2; v1++) {
+			snprintf(path, sizeof(path), "%s%s", v1 ? "/v1" : "", routes[i].suffix);
+			if (n <= strlen(path) && !memcmp(path, target, n))
+				return true;
+		}
+	}
+	return false;
+}
+
 static bool generative(enum rp_operation op)
 {
 	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
@@ -339,6 +357,13 @@ static void take_tasks(struct request *q)
 	struct rp_record *r = &q->r;
 
 	for (struct task *k = q->tasks; k; k = k->next_of_req) {
+		/* a lost entry may have been the first token, or the last */
+		if (k->no_first)
+			k->t_first = RP_NONE;
+		if (k->no_last)
+			k->t_last = RP_NONE;
+		if (k->lost)
+			q->tasks_cut = true;
 		r->t_queued = earlier(r->t_queued, k->t_queued);
 		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
 		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
@@ -390,6 +415,11 @@ static void emit(struct rp_timeline *t, struct request *q)
 	r->itl_source = q->eng.n ? RP_ITL_ENGINE : q->chunk.n ? RP_ITL_SERVER : RP_ITL_NONE;
 	r->seq = ++t->next_seq;
 	rp_derive(r);
+	for (int i = 0; i < RP_FIELD_COUNT; i++)
+		if (!r->v[i].known && r->v[i].why == RP_WHY_INVALID) {
+			t->st.invalid_order++;
+			break;
+		}
 	t->st.ends[r->end]++;
 	t->st.in_flight--;
 	if (r->v[RP_FIELD_TOK_PROMPT].known)
@@ -449,6 +479,16 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 							       (int64_t)(c->retrans - q->retrans0);
 	r->stream_why = stream_why(q, end);
 	q->conn = NULL;
+	/* The client had closed its side before the last byte: whether it still
+	 * read, only a reset can tell, and that takes a round trip. */
+	if (end == RP_END_COMPLETE && c->peer_fin != RP_NONE && c->peer_fin < ts &&
+	    c->o.family != AF_UNIX && !t->stopping) {
+		q->held_for = c->id;
+		q->finished_at = t->now;
+		*t->pending_tail = q;
+		t->pending_tail = &q->next;
+		return;
+	}
 	if (end != RP_END_COMPLETE && end != RP_END_ERROR && !t->stopping && engine_busy(q)) {
 		q->finished_at = t->now;
 		*t->pending_tail = q;
@@ -464,7 +504,7 @@ void rp_tl_pending(struct rp_timeline *t, bool all)
 	struct request **p = &t->pending, *q;
 
 	while ((q = *p)) {
-		if (!all && engine_busy(q) && t->now - q->finished_at < RP_GRACE_NS) {
+		if (!all && (engine_busy(q) || q->held_for) && t->now - q->finished_at < RP_GRACE_NS) {
 			p = &q->next;
 			continue;
 		}
@@ -473,4 +513,30 @@ void rp_tl_pending(struct rp_timeline *t, bool all)
 		request_free(t, q);
 	}
 	t->pending_tail = p;
+}
+
+void rp_tl_reset(struct rp_timeline *t, uint64_t conn)
+{
+	bool any = false;
+
+	for (struct request *q = t->pending; q; q = q->next) {
+		if (q->held_for != conn)
+			continue;
+		q->held_for = 0;
+		q->r.end = RP_END_CLIENT_DISCONNECT;
+		q->r.t_end = RP_NONE;
+		any = true;
+	}
+	if (any)
+		rp_tl_pending(t, false);
+}
+
+void rp_tl_proxied(struct rp_timeline *t, struct request *q)
+{
+	q->recorded = false;
+	t->st.proxied++;
+	t->st.started--;
+	t->st.in_flight--;
+	t->st.bytes_rx -= q->r.bytes_rx;
+	t->st.bytes_tx -= q->r.bytes_tx;
 }

@@ -153,6 +153,7 @@ static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 	if (k->t_first == RP_NONE)
 		k->t_first = ts;
 	k->t_last = ts;
+	k->no_last = false;
 	if (q) {
 		t->st.tokens_completion++;
 		if (k->prev_token != RP_NONE)
@@ -171,6 +172,8 @@ void rp_tl_hook_loss(struct rp_timeline *t)
 		struct task *k = slot->v;
 
 		k->prev_token = RP_NONE;
+		k->lost = k->no_last = true;
+		k->no_first |= k->t_first == RP_NONE;
 		if (k->req)
 			k->req->r.flags |= RP_FLAG_LOST_EVENTS;
 	}

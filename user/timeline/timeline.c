@@ -394,6 +394,7 @@ void rp_timeline_free(struct rp_timeline *t)
 	}
 	rp_tl_tasks_free(t);
 	rp_map_free(&t->conns);
+	rp_map_free(&t->ends);
 	rp_map_free(&t->threads);
 	rp_map_free(&t->tasks);
 	rp_map_free(&t->slots);

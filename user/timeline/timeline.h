@@ -34,6 +34,7 @@ struct rp_stats {
 	uint64_t in_flight;		/* now */
 	uint64_t waiting, running;	/* now, by the engine's hooks; queued and not scheduled / scheduled */
 	bool scheduler_known;		/* waiting and running mean something */
+	uint64_t proxied;		/* seen on their way through a proxy of the tree: counted where the engine serves them */
 	uint64_t other_paths;		/* HTTP requests that are no inference: counted, not recorded */
 	uint64_t connections;		/* open now, any protocol */
 	uint64_t conns_by_proto[RP_PROTO_COUNT]; /* ever */
