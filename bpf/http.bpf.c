@@ -124,7 +124,10 @@ static __always_inline int rp_frag(struct rp_xfer *x, u32 n, const u32 room)
 		if (!more)
 			missing += x->skip;
 		rp_data_end(d, x, len, missing, more);
-		rp_submit(d);
+		if (room < 4096)
+			rp_submit(d);
+		else
+			rp_submit_large(d);
 	}
 	x->done += n;
 	return 0;
@@ -232,7 +235,10 @@ __noinline int rp_vec_##room(struct rp_xfer *x)					\
 	if (!more)								\
 		missing = x->call_len - x->done - n;				\
 	rp_data_end(d, x, n, missing, more);					\
-	rp_submit(d);								\
+	if ((room) < 4096)							\
+		rp_submit(d);							\
+	else									\
+		rp_submit_large(d);						\
 	x->done += n + missing;							\
 	return !more;								\
 }

@@ -29,6 +29,18 @@ static __always_inline void rp_submit(void *rec)
 	bpf_ringbuf_submit(rec, BPF_RB_NO_WAKEUP);
 }
 
+/*
+ * Large payloads can fill the ring within one period of the daemon's timer.
+ * From half full on it is woken; beside a copy of this size that costs little.
+ */
+static __always_inline void rp_submit_large(void *rec)
+{
+	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2)
+		bpf_ringbuf_submit(rec, BPF_RB_FORCE_WAKEUP);
+	else
+		bpf_ringbuf_submit(rec, BPF_RB_NO_WAKEUP);
+}
+
 static __always_inline void rp_map_full(u32 map)
 {
 	__sync_fetch_and_add(&rp_stat()->map_full[map], 1);

@@ -9,8 +9,6 @@
 
 #include "sink/sink.h"
 
-const char *argp_program_version = "reqprobe " RP_VERSION;
-
 enum { OPT_ENGINE = 256, OPT_JSONL, OPT_METRICS, OPT_RECORD, OPT_RECORD_RAW, OPT_DURATION, OPT_ITL,
        OPT_WAIT, OPT_MEMORY, OPT_RING, OPT_PAYLOAD, OPT_NO_HOOKS, OPT_REQUIRE, OPT_MAX_REQ,
        OPT_MAX_CONN, OPT_NO_TP_BTF };
@@ -44,6 +42,8 @@ static const struct argp_option options[] = {
 	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)", 0 },
 	{ "no-hooks", OPT_NO_HOOKS, 0, 0, "No uprobes in the engine: sockets only", 0 },
 	{ "require-uprobes", OPT_REQUIRE, 0, 0, "Fail when the engine's functions can't be hooked", 0 },
+	{ "help", 'h', 0, 0, "Say this", -1 },
+	{ "version", 'V', 0, 0, "Say which version this is", -1 },
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
 	{ 0 },
 };
@@ -103,6 +103,7 @@ static bool parse_time(const char *s, double *out)
 	return true;
 }
 
+static const struct argp argp;
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
 	struct rp_options *o = st->input;
@@ -139,6 +140,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_ITL: o->itl = true; return 0;
 	case OPT_WAIT: o->wait = true; return 0;
+	case 'h':
+		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, "reqprobe");
+		exit(RP_EXIT_OK);
+	case 'V':
+		puts("reqprobe " RP_VERSION);
+		exit(RP_EXIT_OK);
 	case 'q': o->quiet = true; return 0;
 	case 'v': o->verbose++; return 0;
 	case OPT_MEMORY:
@@ -206,7 +213,7 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	};
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
-	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS, &next, o))
+	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
 		refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
 		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {

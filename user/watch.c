@@ -19,7 +19,7 @@
 #include "lib/map.h"
 #include "run.h"
 
-#define DRAIN_NS 10000000L
+#define DRAIN_MS 10
 #define MAX_PROGS 32
 
 /* A process that may still map the engine's library: looked at again. */
@@ -670,11 +670,9 @@ static void loop(struct watch *w)
 	bool waiting = false;
 
 	while (!stop_signals) {
-		struct timespec ts = { .tv_nsec = waiting ? 500 * 1000000L : DRAIN_NS };
-
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16)
-			nanosleep(&ts, NULL);
+			rp_live_wait(w->live, waiting ? 500 : DRAIN_MS);
 		rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
 		if (w->n_late)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -60,6 +61,7 @@ struct rp_live {
 
 	/* ring buffer, mapped */
 	size_t page, ring_size;
+	int epoll;
 	unsigned long *cons;
 	const unsigned long *prod;
 	const uint8_t *data;
@@ -265,10 +267,14 @@ static int rp_attach(struct rp_live *l)
 static int rp_map_ring(struct rp_live *l)
 {
 	int fd = bpf_map__fd(l->skel->maps.ring);
+	struct epoll_event in = { .events = EPOLLIN | EPOLLET };
 	void *p;
 
 	l->page = (size_t)sysconf(_SC_PAGESIZE);
 	l->ring_size = l->o.ring_bytes;
+	l->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &in))
+		return -errno;
 	p = mmap(NULL, l->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
@@ -432,6 +438,8 @@ void rp_live_close(struct rp_live *l)
 		munmap((void *)l->prod, l->page + 2 * l->ring_size);
 	if (l->stats_fd >= 0)
 		close(l->stats_fd);
+	if (l->epoll > 0)
+		close(l->epoll);
 	rp_unload(l);
 	free(l);
 }
@@ -689,6 +697,14 @@ size_t rp_live_memory(const struct rp_live *l)
 }
 
 /* ---- drain ---- */
+
+void rp_live_wait(struct rp_live *l, unsigned ms)
+{
+	struct epoll_event ev;
+
+	/* Edge-triggered: only the wake-up of a ring half full ends it, not data as such. */
+	epoll_wait(l->epoll, &ev, 1, (int)ms);
+}
 
 size_t rp_live_backlog(const struct rp_live *l)
 {

@@ -98,6 +98,8 @@ typedef int (*rp_event_fn)(void *ctx, const struct rp_event_hdr *ev);
  * `budget` ring records are drained (0 = all).
  */
 int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget);
+/* Sleep for at most this long; less when the ring is filling up or a signal comes. */
+void rp_live_wait(struct rp_live *l, unsigned ms);
 /* Bytes waiting in the ring now. */
 size_t rp_live_backlog(const struct rp_live *l);
 

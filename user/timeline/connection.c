@@ -544,12 +544,19 @@ static bool chunk_line(const uint8_t *in, size_t n)
 	return i > 0 && i < 9 && i + 1 < n && in[i] == '\r' && in[i + 1] == '\n';
 }
 
-static bool tx_resync(struct rp_timeline *t, struct conn *c, const uint8_t *in, size_t n)
+/*
+ * Where can a response be picked up whose position was lost? At a call that
+ * starts a response or a chunk; and behind any CR LF that a chunk-size line
+ * follows, for JSON has its line ends escaped. Returns the offset, or n.
+ */
+static size_t tx_resync(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
+			size_t n, bool call_start)
 {
 	struct http *h = c->h;
 	struct request *q = h->head;
+	size_t at = 0;
 
-	if (starts_with(in, n, "HTTP/1.")) {
+	if (call_start && starts_with(in, n, "HTTP/1.")) {
 		if (q->resp_seen) {
 			q->r.flags |= RP_FLAG_PARTIAL;
 			rp_tl_request_end(t, q, RP_END_UNKNOWN, RP_NONE);
@@ -557,14 +564,25 @@ static bool tx_resync(struct rp_timeline *t, struct conn *c, const uint8_t *in, 
 		rp_http1_resync(&h->resp);
 		advance(c);
 		h->tx_lost = false;
-		return true;
+		return 0;
 	}
-	if (q->resp_seen && h->resp.head.framing == RP_FRAMING_CHUNKED && chunk_line(in, n)) {
-		rp_http1_resync_chunk(&h->resp);
-		h->tx_lost = false;
-		return true;
+	if (!q->resp_seen || h->resp.head.framing != RP_FRAMING_CHUNKED || h->body == BODY_NONE)
+		return n;
+	if (!call_start || !chunk_line(in, n)) {
+		const uint8_t *p = in, *end = in + n;
+
+		while ((p = memmem(p, (size_t)(end - p), "\r\n", 2)) &&
+		       !chunk_line(p + 2, (size_t)(end - p) - 2))
+			p += 2;
+		if (!p)
+			return n;
+		if (keep)
+			memcpy(keep + (p - in), "\r\n", 2);
+		at = (size_t)(p - in) + 2;
 	}
-	return false;
+	rp_http1_resync_chunk(&h->resp);
+	h->tx_lost = false;
+	return at;
 }
 
 static bool ends_with(const uint8_t *in, size_t n, const char *s)
@@ -878,16 +896,19 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 		}
 		if (!c->h->head)
 			return 0;
-		if (c->h->tx_lost && e->call_off == 0)
-			tx_resync(t, c, in, e->len);
+		size_t at = 0;
+
+		if (c->h->tx_lost) {
+			struct request *q = c->h->head;
+
+			at = tx_resync(t, c, in, keep, e->len, e->call_off == 0);
+			if (c->h->head == q)
+				q->r.bytes_tx += at;
+		}
 		if (!c->h->head)
 			return 0;
-		if (c->h->tx_lost) {
-			c->h->head->r.bytes_tx += e->len;
-			c->h->head->r.t_end = ts;
-		} else if (e->len) {
-			response_items(t, c, in, keep, e->len, ts);
-		}
+		if (at < e->len)
+			response_items(t, c, in + at, keep ? keep + at : NULL, e->len - at, ts);
 	}
 	if (e->missing)
 		gap(t, c, dir, e->missing, ts, GAP_CUT);
