@@ -73,6 +73,7 @@ struct rp_xfer {
 	u32 fill;	/* bytes in the present record */
 	u32 fault;	/* bytes after those that could not be read */
 	u32 skip;	/* bytes left out between the head and the tail of a long call */
+	u32 tail;	/* bytes of the tail that is still to come */
 	u32 retrans;
 	u16 nr;
 	u8 dir;
@@ -110,7 +111,7 @@ static __always_inline int rp_frag(struct rp_xfer *x, u32 n, const u32 room)
 {
 	struct rp_ev_data *d = rp_reserve(RP_CLASS_DATA, sizeof(*d) + room);
 	u32 missing = 0, len = n;
-	bool more = x->done + n < x->limit;
+	bool last = x->done + n >= x->limit; /* of the head, or of the tail */
 
 	if (d) {
 		rp_data_hdr(d, x);
@@ -121,9 +122,9 @@ static __always_inline int rp_frag(struct rp_xfer *x, u32 n, const u32 room)
 			missing = n;
 			len = 0;
 		}
-		if (!more)
+		if (last)
 			missing += x->skip;
-		rp_data_end(d, x, len, missing, more);
+		rp_data_end(d, x, len, missing, !last || x->tail);
 		if (room < 4096)
 			rp_submit(d);
 		else
@@ -256,10 +257,15 @@ __noinline int rp_deliver(struct rp_xfer *x)
 	if (!x)
 		return 0;
 	if (!x->segs) {
-		/* The tail of a long call carries its framing and its usage. */
+		/* The tail of a long call carries its framing and its usage. Bytes
+		 * that never were in a buffer (limit 0) have none: what lies there
+		 * is something else. */
 		left = x->call_len - x->limit;
 		tail = left < RP_TAIL ? left : RP_TAIL;
+		if (!x->limit)
+			tail = 0;
 		x->skip = left - tail;
+		x->tail = tail;
 		for (i = 0; i < RP_FRAGS; i++) {
 			rp_put(x);
 			if (x->done >= x->limit)
@@ -269,6 +275,7 @@ __noinline int rp_deliver(struct rp_xfer *x)
 			x->done = x->call_len - tail;
 			x->limit = x->call_len;
 			x->skip = 0;
+			x->tail = 0;
 			rp_put(x);
 		}
 		return 0;
@@ -790,6 +797,8 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	x.done = 0;
 	x.fill = 0;
 	x.fault = 0;
+	x.skip = 0;
+	x.tail = 0;
 	x.retrans = 0;
 	x.src = a1;
 	x.off = 0;

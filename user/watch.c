@@ -458,7 +458,9 @@ static int find_listeners(struct watch *w)
 			return RP_EXIT_NO_ENGINE;
 		}
 		k = rp_proc_listeners(pids, (size_t)n, &ls);
-		free(ls);
+		free(w->ls);
+		w->ls = ls;
+		w->n_ls = k;
 		if (k <= 0) {
 			free(pids);
 			free(all);
@@ -482,9 +484,11 @@ static int find_listeners(struct watch *w)
 		n_all += (size_t)n;
 		free(pids);
 	}
-	free(w->ls);
-	w->ls = NULL;
-	w->n_ls = rp_proc_listeners(all, n_all, &w->ls);
+	if (w->n > 1) { /* one owner for each socket, whoever shares it */
+		free(w->ls);
+		w->ls = NULL;
+		w->n_ls = rp_proc_listeners(all, n_all, &w->ls);
+	}
 	free(all);
 	w->address[0] = '\0';
 	for (ssize_t i = 0; i < w->n_ls; i++) {
@@ -744,6 +748,11 @@ int rp_watch(const struct rp_options *o)
 	w->n = o->n_pids;
 	for (unsigned i = 0; i < w->n; i++)
 		w->t[i].pid = o->pids[i];
+	/*
+	 * Getting ready costs about 0.2 s of one core, whoever waits; on a busy
+	 * machine it should not also take long.
+	 */
+	setpriority(PRIO_PROCESS, 0, -10);
 	/* prompts are in this memory: no core file, no ptrace by others */
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -812,6 +821,7 @@ int rp_watch(const struct rp_options *o)
 	pthread_mutex_unlock(&w->run.lock);
 	st = attach(w);
 	if (!st) {
+		setpriority(PRIO_PROCESS, 0, 0);
 		drop_capabilities();
 		for (unsigned i = 0; i < w->n; i++)
 			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,

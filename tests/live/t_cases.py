@@ -413,8 +413,11 @@ def a11_stopped_reader(t):
     lost = m.by("reqprobe_events_lost_total", "class")
     seen = m.by("reqprobe_events_total", "class")
     recs = p.stop()
-    srv.stop()
+    stats = srv.stop()
     truth = srv.truth()
+    # one event per write of the server, one per read; a request is one read
+    calls = stats["writes"] - stats["stalls"] + 20
+    t.check(calls <= seen.get("data", 0) <= calls * 1.02 + 100, f"seen {seen.get('data')} data events, the server made {calls} calls")
     t.check(sum(lost.values()) > 0, f"nothing lost: {lost}")
     s = p.summary
     if t.check(s is not None, "no summary"):

@@ -70,7 +70,7 @@ def sighup_reopens(t):
     os.kill(p.pid, signal.SIGHUP)
     time.sleep(0.3)
     run_client(t, srv.port, n=3, c=1, id="b", max_tokens=2, extra={"gap_us": 1000})
-    recs = p.finish(3)
+    recs = p.finish(3, whole=False)
     old, _ = read_jsonl(p.jsonl + ".1")
     t.equal(([r["x_request_id"] for r in old], [r["x_request_id"] for r in recs]), ([f"a-{i}" for i in range(3)], [f"b-{i}" for i in range(3)]), "files")
 

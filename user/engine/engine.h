@@ -17,7 +17,8 @@
 /* clang-format off */
 enum rp_role {
 	RP_ROLE_NONE,
-	RP_ROLE_QUEUED,		/* val[0..n-1] = task ids, on the thread that read the request */
+	RP_ROLE_QUEUED,		/* val[0..n-1] = task ids, on the thread that read the request;
+				 * told more than once, the last before SCHEDULED counts */
 	RP_ROLE_SCHEDULED,	/* val[0] = slot key, val[1] = task id */
 	RP_ROLE_TOKEN,		/* val[0] = slot key: one generated token */
 	RP_ROLE_FINAL,		/* val[0] = slot key: the task is answered */

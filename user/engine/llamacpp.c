@@ -126,7 +126,8 @@ static const struct rp_engine_hook hooks[] = {
 
 	/* where nothing better is a symbol; a task passed by value is passed by address */
 	QUEUED("server_queue::post", "_ZN12server_queue4postEO11server_taskb", 2, INT_AT(1)),
-	QUEUED("server_queue::post", "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", 2,
+	/* always: the post itself, a little after its ids are registered */
+	QUEUED("server_queue::post", "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", 0,
 	       INT_AT_PTR(1, 0)),
 	QUEUED("server_queue::post", "_ZN12server_queue4postE11server_taskb", 2, INT_AT(1)),
 	QUEUED("server_queue::post", "_ZN12server_queue4postERSt6vectorI11server_taskSaIS1_EEb", 2,

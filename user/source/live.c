@@ -29,8 +29,9 @@
 #include "reqprobe.skel.h"
 
 #define RP_MAX_LINKS 4096
-#define RP_CLOCK_STEP 1000000LL
-#define RP_SWEEP_EVERY 10000000000ULL
+#define RP_CLOCK_STEP 1000000LL	/* ns */
+#define RP_WALK_REST 20	/* times as long as the last walk took */
+#define RP_SWEEP_EVERY 10000000000ULL	/* ns */
 #define RP_INIT_PID_NS 0xEFFFFFFCU
 
 struct hook_link {
@@ -43,6 +44,7 @@ struct loss_report {
 	bool pending;
 	uint64_t pos;		/* to be made when the consumer gets here */
 	uint64_t first_new;	/* ids from here on were born after the walk */
+	uint64_t not_before;	/* walks of a large map may not eat a CPU */
 	struct rp_ev_loss loss;
 	struct rp_ev_conn_close *alive;
 	size_t n, room;
@@ -500,6 +502,7 @@ int rp_live_add_listener(struct rp_live *l, uint32_t netns_ino, uint16_t port)
 
 	if (!port)
 		return 0;
+	/* one that was learned keeps its count */
 	if (!bpf_map_lookup_elem(fd, &key, &val))
 		val.keep = 1;
 	if (!bpf_map_update_elem(fd, &key, &val, BPF_ANY))
@@ -834,9 +837,10 @@ static void rp_note_alive(struct rp_live *l, uint64_t key, const struct rp_conn 
 static void rp_prepare_loss(struct rp_live *l)
 {
 	struct loss_report *r = &l->report;
+	uint64_t start = rp_now();
 	struct rp_ev_loss now;
 
-	if (r->pending)
+	if (r->pending || start < r->not_before)
 		return;
 	rp_live_loss(l, &now);
 	if (!memcmp(now.lost, l->told.lost, sizeof(now.lost)) &&
@@ -848,6 +852,8 @@ static void rp_prepare_loss(struct rp_live *l)
 	rp_walk_conns(l, rp_note_alive, NULL);
 	r->pos = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
 	r->pending = true;
+	now.h.ts = rp_now();
+	r->not_before = now.h.ts + RP_WALK_REST * (now.h.ts - start);
 }
 
 static void rp_seen_open(struct rp_live *l, const struct rp_ev_conn_open *e)

@@ -80,8 +80,13 @@ static void queued(struct rp_timeline *t, const struct rp_ev_hook *e)
 		if (!(e->ok >> i & 1) || id < 0)
 			continue;
 		k = rp_map_get(&t->tasks, e->h.pid, (uint64_t)id);
-		if (k && k->req == q)
-			continue; /* told twice: the first instant counts */
+		if (k && k->req == q) {
+			/* Registered before, posted now: what it waits from is the post. */
+			for (k = q->tasks; k; k = k->next_of_req)
+				if (k->t_scheduled == RP_NONE)
+					k->t_queued = (int64_t)e->h.ts;
+			continue;
+		}
 		if (k)
 			task_over(t, k, (int64_t)e->h.ts);
 		if (t->tasks.len >= t->o.max_tasks) {
