@@ -80,6 +80,10 @@ class Llama:
             if "--log-timestamps" not in help_:
                 raise Skip("this version's log has no timestamps")
             argv += ["--log-timestamps", "--log-prefix", "-lv", "99"]
+        if "--cache-ram" in help_:
+            # else the slot's old prompt is saved between its release and the next
+            # launch: milliseconds in which a free slot is not scheduled
+            argv += ["--cache-ram", "0"]
         if "--no-webui" in help_:
             argv.append("--no-webui")
         argv += [str(a) for a in args]
@@ -222,9 +226,13 @@ def check_slots_free(t, records, np=2):
         waited += 1
         ended = [s - e2 for q2, s2, e2 in x if e2 <= s + 1]
         off.append(min((d for d in ended), key=abs) if ended else 1e9)
-    bad = [o for o in off if not -1 <= o <= 1]
-    t.check(len(bad) <= max(0, len(off) // 50), f"{len(bad)} of {waited} that waited were not scheduled at the end of another: off by {bad[:5]} ms")
+    # Between a request's last token and the next launch lie its answer and the rest
+    # of the step: mostly well below 1 ms, now and then some. Never is one scheduled
+    # while all slots are taken. (queue-truth holds each against the engine's log.)
+    bad = [o for o in off if not -0.05 <= o <= 100]
+    t.check(not bad, f"{len(bad)} of {waited} that waited were not scheduled at the end of another: off by {bad[:5]} ms")
     if off:
+        t.check(percentile(off, .5) <= 1, f"half of those that waited were scheduled more than {percentile(off, .5):.3f} ms after the end of another")
         t.note(f"{waited} waited; scheduled p50 {percentile(off, .5):.3f} max {max(off):.3f} ms after the end of another")
     # never more than np at once
     for q, s, e in x:

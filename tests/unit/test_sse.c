@@ -165,6 +165,8 @@ static void sse(void **state)
 		{ "mixed", "data: a\r\n\ndata: b\r\r\ndata: c\n\rdata: d\r\n\r\n\n\r", " \"a\" E \"b\" E \"c\" E \"d\" E" },
 		{ "blank lines", "\n\r\n\n\ndata: a\n\n\n\n\r\r\n", " \"a\" E" },
 		{ "several lines", "data: a\ndata:\ndata\ndata: b\r\n\r\n", " \"a\n\n\nb\" E" },
+		{ "several lines, CRLF", "event: x\r\ndata: a\r\nid: 1\r\ndata: b\r\n\r\nevent: x\rdata: a\rdata: b\r\r",
+		  " \"a\nb\" E(x) \"a\nb\" E(x)" },
 		{ "empty", "data\n\ndata:\n\ndata: \n\n", " \"\" E \"\" E \"\" E" },
 		{ "byte-order mark", "\xef\xbb\xbf" "data: a\n\n", " \"a\" E" },
 		{ "two marks", "\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\ndata: b\n\n", " \"b\" E" },

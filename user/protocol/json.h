@@ -6,6 +6,20 @@
  * RP_JSON_DEPTH but paths there are not followed. Strings are compared or
  * copied decoded for the simple escapes (\" \\ \/ \b \f \n \r \t; \uXXXX below
  * 0x80), other \u escapes become '?'.
+ *
+ * What `keep` gets: structure, blanks, quotes; keys as far as they begin like a
+ * key that is known at that place; true, false and null under such a key; the
+ * values that fill the fields below. Of a part no field comes from (messages,
+ * tools, logprobs), only structure, blanks and quotes. One filler may become
+ * 'z', where 'x' would complete a known key ("indey" must not read "index").
+ *
+ * Beyond the fields' own comments: Anthropic's Messages, SGLang's /generate and
+ * TGI's stream are read as well; the Responses API's deltas, by `type`, count as
+ * content, reasoning or tool of choice 0, and its completed / incomplete end as
+ * finish_reason stop / length. A native document is choice 0, or llama.cpp's
+ * `index` where `stop` stands beside it. A choice's bits become facts at its
+ * closing bracket, or at a gap or the end: read them after rp_json_gap/_end.
+ * An empty finish_reason is none. An array of documents counts as one.
  */
 #ifndef REQPROBE_JSON_H
 #define REQPROBE_JSON_H
@@ -99,7 +113,7 @@ void rp_json_init(struct rp_json *p, enum rp_json_role role);
 /* Feed the next bytes of the document. */
 void rp_json_feed(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t n);
 /* Bytes are missing: what follows in this document is skipped, the facts found
- * so far stay, f.gapped is set. */
+ * so far stay, f.gapped is set; half a string or number is no fact. */
 void rp_json_gap(struct rp_json *p);
 /* The document is complete: closes an open bare scalar. Idempotent. */
 void rp_json_end(struct rp_json *p);

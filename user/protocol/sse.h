@@ -16,7 +16,8 @@ enum rp_sse_item_type {
 	RP_SSE_DATA,	/* bytes of a data field's value: pos, len */
 	RP_SSE_NEWLINE,	/* a further data line of the same event starts: one LF between */
 	RP_SSE_EVENT,	/* the event is complete (blank line; it had at least one data
-			 * line). pos - 1 is its last byte. `type` is in p->event */
+			 * line). pos - 1 is its last byte: the CR, where CR LF ends
+			 * it. `type` is in p->event until the next call */
 	RP_SSE_COMMENT,	/* a comment line is complete (keep-alive) */
 };
 
@@ -38,7 +39,8 @@ struct rp_sse {
 	char name[8];
 };
 
-/* ndjson: each LF- or CRLF-terminated non-empty line is an event's data. */
+/* ndjson: each LF- or CRLF-terminated non-empty line is an event's data, without
+ * its CRs (blank to JSON wherever they stand). */
 void rp_sse_init(struct rp_sse *p, bool ndjson);
 
 /* As rp_http1_next. CR, LF and CRLF end lines, also when split; a leading BOM
@@ -50,9 +52,11 @@ void rp_sse_init(struct rp_sse *p, bool ndjson);
 size_t rp_sse_next(struct rp_sse *p, const uint8_t *in, uint8_t *keep, size_t n,
 		   struct rp_sse_item *item);
 
-/* Bytes are missing. The event being read, if any, is marked: rp_sse_gapped()
- * is true when its EVENT comes (or, if its end was in the gap, until the next
- * line end, where reading resumes; how many events the gap held is unknown). */
+/* Bytes are missing. The rest of the line in which reading resumes is skipped,
+ * and rp_sse_gapped() is true until the next EVENT, or the next blank line if no
+ * data line was seen by then (no EVENT then: what the line was is unknown). An
+ * NDJSON line of which the tail is seen is an EVENT, with whatever DATA came
+ * before the gap. How many events the gap held is unknown. */
 void rp_sse_gap(struct rp_sse *p);
 bool rp_sse_gapped(const struct rp_sse *p);
 
