@@ -184,6 +184,11 @@ void rp_run_flush(struct rp_run *r)
 			       r->jsonl_file ? r->o->jsonl : "to stdout", strerror(-e));
 		}
 	}
+	/* what a kill -9 would take from a recording is a second of it */
+	if (r->rec && r->last_tick - r->rec_flushed > 1000000000ULL) {
+		r->rec_flushed = r->last_tick;
+		rp_rec_flush(r->rec);
+	}
 	if (r->term)
 		fflush(stdout);
 }

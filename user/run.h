@@ -26,7 +26,7 @@ struct rp_run {
 	bool rec_failed, jsonl_failed;
 	uint8_t *copy;			/* an event on its way into a recording */
 	size_t copy_size;
-	uint64_t last_tick;
+	uint64_t last_tick, rec_flushed;
 };
 
 /* Opens the sinks that the options name. On failure says why in one line on

@@ -68,16 +68,9 @@ struct watch {
 };
 
 static volatile sig_atomic_t stop_signals, hup_signals;
-
-static void on_signal(int sig)
-{
-	if (sig == SIGHUP) {
-		hup_signals = 1;
-		return;
-	}
-	if (++stop_signals > 1)
-		_exit(RP_EXIT_OK); /* the kernel takes the links down with us */
-}
+static volatile uint64_t stopped_at;
+/* timeout(1) and sudo(8) pass a signal on to a group that has it already. */
+#define SAME_SIGNAL_NS 100000000ULL
 
 static uint64_t now_ns(void)
 {
@@ -85,6 +78,20 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
+}
+
+static void on_signal(int sig)
+{
+	if (sig == SIGHUP) {
+		hup_signals = 1;
+		return;
+	}
+	if (!stop_signals) {
+		stop_signals = 1;
+		stopped_at = now_ns();
+	} else if (now_ns() - stopped_at > SAME_SIGNAL_NS) {
+		_exit(RP_EXIT_OK); /* the kernel takes the links down with us */
+	}
 }
 
 static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t pid)
