@@ -50,10 +50,18 @@ static __always_inline long rp_load(u64 addr, u8 width, u8 sign, u64 *out)
 	long err;
 
 	switch (width) {
-	case 1: err = bpf_probe_read_user(&v, 1, (void *)addr); break;
-	case 2: err = bpf_probe_read_user(&v, 2, (void *)addr); break;
-	case 4: err = bpf_probe_read_user(&v, 4, (void *)addr); break;
-	default: err = bpf_probe_read_user(&v, 8, (void *)addr); break;
+	case 1:
+		err = bpf_probe_read_user(&v, 1, (void *)addr);
+		break;
+	case 2:
+		err = bpf_probe_read_user(&v, 2, (void *)addr);
+		break;
+	case 4:
+		err = bpf_probe_read_user(&v, 4, (void *)addr);
+		break;
+	default:
+		err = bpf_probe_read_user(&v, 8, (void *)addr);
+		break;
 	}
 	*out = rp_narrow(v, width, sign);
 	return err;
@@ -160,4 +168,5 @@ int rp_uprobe(struct pt_regs *ctx)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license")
+= "GPL";

@@ -63,17 +63,17 @@ struct rp_mmsghdr {
 struct rp_xfer {
 	u64 conn, off, ts, ret_ts;
 	u32 pid, tid;
-	u64 src;	/* the buffer, or the iovec array when segs > 0 */
+	u64 src; /* the buffer, or the iovec array when segs > 0 */
 	u32 segs;
-	u32 seg;	/* segment to go on with, and where in it */
+	u32 seg; /* segment to go on with, and where in it */
 	u64 seg_off;
 	u32 call_len;
-	u32 limit;	/* bytes of the call to deliver at most */
-	u32 done;	/* bytes of the call dealt with so far */
-	u32 fill;	/* bytes in the present record */
-	u32 fault;	/* bytes after those that could not be read */
-	u32 skip;	/* bytes left out between the head and the tail of a long call */
-	u32 tail;	/* bytes of the tail that is still to come */
+	u32 limit; /* bytes of the call to deliver at most */
+	u32 done;  /* bytes of the call dealt with so far */
+	u32 fill;  /* bytes in the present record */
+	u32 fault; /* bytes after those that could not be read */
+	u32 skip;  /* bytes left out between the head and the tail of a long call */
+	u32 tail;  /* bytes of the tail that is still to come */
 	u32 retrans;
 	u16 nr;
 	u8 dir;
@@ -196,53 +196,53 @@ static __always_inline int rp_seg(u8 *payload, struct rp_xfer *x, const u32 half
 	return x->fault;
 }
 
-#define RP_VEC_CLASS(room)							\
-struct rp_payload_##room {							\
-	u8 b[room];								\
-};										\
-										\
-__noinline int rp_seg_##room(struct rp_payload_##room *p, struct rp_xfer *x)	\
-{										\
-	if (!p || !x)								\
-		return 1;							\
-	return rp_seg(p->b, x, (room) / 2);					\
-}										\
-										\
-__noinline int rp_vec_##room(struct rp_xfer *x)					\
-{										\
-	struct rp_ev_data *d;							\
-	struct rp_payload_##room *p;						\
-	u32 i, missing, n;							\
-	bool more;								\
-										\
-	if (!x)									\
-		return 0;							\
-	x->fill = 0;								\
-	x->fault = 0;								\
-	d = rp_reserve(RP_CLASS_DATA, sizeof(*d) + (room));			\
-	if (!d)									\
-		return 1;							\
-	p = (void *)d->payload;							\
-	rp_data_hdr(d, x);							\
-	for (i = 0; i < RP_IOV_MAX; i++)					\
-		if (rp_seg_##room(p, x))					\
-			break;							\
-	n = x->fill;								\
-	if (n > (room) - 8)							\
-		n = (room) - 8;							\
-	__builtin_memset(&p->b[n], 0, 8);					\
-	missing = x->fault;							\
-	more = x->done + n + missing < x->limit && x->seg < x->segs;		\
-	if (!more)								\
-		missing = x->call_len - x->done - n;				\
-	rp_data_end(d, x, n, missing, more);					\
-	if ((room) < 4096)							\
-		rp_submit(d);							\
-	else									\
-		rp_submit_large(d);						\
-	x->done += n + missing;							\
-	return !more;								\
-}
+#define RP_VEC_CLASS(room)                                                           \
+	struct rp_payload_##room {                                                   \
+		u8 b[room];                                                          \
+	};                                                                           \
+                                                                                     \
+	__noinline int rp_seg_##room(struct rp_payload_##room *p, struct rp_xfer *x) \
+	{                                                                            \
+		if (!p || !x)                                                        \
+			return 1;                                                    \
+		return rp_seg(p->b, x, (room) / 2);                                  \
+	}                                                                            \
+                                                                                     \
+	__noinline int rp_vec_##room(struct rp_xfer *x)                              \
+	{                                                                            \
+		struct rp_ev_data *d;                                                \
+		struct rp_payload_##room *p;                                         \
+		u32 i, missing, n;                                                   \
+		bool more;                                                           \
+                                                                                     \
+		if (!x)                                                              \
+			return 0;                                                    \
+		x->fill = 0;                                                         \
+		x->fault = 0;                                                        \
+		d = rp_reserve(RP_CLASS_DATA, sizeof(*d) + (room));                  \
+		if (!d)                                                              \
+			return 1;                                                    \
+		p = (void *)d->payload;                                              \
+		rp_data_hdr(d, x);                                                   \
+		for (i = 0; i < RP_IOV_MAX; i++)                                     \
+			if (rp_seg_##room(p, x))                                     \
+				break;                                               \
+		n = x->fill;                                                         \
+		if (n > (room)-8)                                                    \
+			n = (room)-8;                                                \
+		__builtin_memset(&p->b[n], 0, 8);                                    \
+		missing = x->fault;                                                  \
+		more = x->done + n + missing < x->limit && x->seg < x->segs;         \
+		if (!more)                                                           \
+			missing = x->call_len - x->done - n;                         \
+		rp_data_end(d, x, n, missing, more);                                 \
+		if ((room) < 4096)                                                   \
+			rp_submit(d);                                                \
+		else                                                                 \
+			rp_submit_large(d);                                          \
+		x->done += n + missing;                                              \
+		return !more;                                                        \
+	}
 
 RP_VEC_CLASS(512)
 RP_VEC_CLASS(4096)
@@ -367,9 +367,9 @@ static __always_inline u32 rp_peek(const struct rp_xfer *x, u8 *b /* 32 */)
 }
 
 #define RP_CH(s, i) (sizeof(s) - 1 > (i) ? (u64)(u8)(s)[(i) < sizeof(s) ? (i) : 0] << (8 * (i)) : 0)
-#define RP_WORD(s)								\
-	(RP_CH(s, 0) | RP_CH(s, 1) | RP_CH(s, 2) | RP_CH(s, 3) | RP_CH(s, 4) |	\
-	 RP_CH(s, 5) | RP_CH(s, 6) | RP_CH(s, 7))
+#define RP_WORD(s)                                                                           \
+	(RP_CH(s, 0) | RP_CH(s, 1) | RP_CH(s, 2) | RP_CH(s, 3) | RP_CH(s, 4) | RP_CH(s, 5) | \
+	 RP_CH(s, 6) | RP_CH(s, 7))
 
 enum rp_match { RP_MATCH_NO, RP_MATCH_MAYBE, RP_MATCH_YES };
 
@@ -384,11 +384,11 @@ static __always_inline enum rp_match rp_match(u64 w, u32 n, u64 s, const u32 n2)
 	return n < n2 ? RP_MATCH_MAYBE : RP_MATCH_YES;
 }
 
-#define RP_TRY(s, verdict)							\
-	m = rp_match(w, n, RP_WORD(s), sizeof(s) - 1);				\
-	if (m == RP_MATCH_YES)							\
-		return verdict;							\
-	if (m == RP_MATCH_MAYBE)						\
+#define RP_TRY(s, verdict)                             \
+	m = rp_match(w, n, RP_WORD(s), sizeof(s) - 1); \
+	if (m == RP_MATCH_YES)                         \
+		return verdict;                        \
+	if (m == RP_MATCH_MAYBE)                       \
 		maybe = true;
 
 /* RP_PROTO_UNKNOWN: more bytes are needed. */
@@ -870,4 +870,5 @@ int rp_sys_exit_raw(struct bpf_raw_tracepoint_args *ctx)
 	return rp_exit((struct pt_regs *)ctx->args[0], ctx->args[1], true);
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license")
+= "GPL";

@@ -173,4 +173,5 @@ int rp_sweep_unix(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license")
+= "GPL";

@@ -35,7 +35,8 @@ static __always_inline void rp_submit(void *rec)
  */
 static __always_inline void rp_submit_large(void *rec)
 {
-	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2)
+	if (bpf_ringbuf_query(&ring, BPF_RB_AVAIL_DATA) >
+	    bpf_ringbuf_query(&ring, BPF_RB_RING_SIZE) / 2)
 		bpf_ringbuf_submit(rec, BPF_RB_FORCE_WAKEUP);
 	else
 		bpf_ringbuf_submit(rec, BPF_RB_NO_WAKEUP);

@@ -177,4 +177,5 @@ int rp_sock_destroy_raw(struct bpf_raw_tracepoint_args *ctx)
 	return rp_destroy((struct sock *)ctx->args[0]);
 }
 
-char LICENSE[] SEC("license") = "GPL";
+char LICENSE[] SEC("license")
+= "GPL";

@@ -84,20 +84,20 @@ enum {
 
 /* low bits: where the bytes are; flags: what the call does */
 enum rp_op {
-	RP_OP_BUF = 1,		/* (fd, buf, len) */
-	RP_OP_IOV = 2,		/* (fd, iov, n) */
-	RP_OP_MSG = 3,		/* (fd, msghdr, flags) */
-	RP_OP_MMSG = 4,		/* (fd, mmsghdr[], n, flags) */
-	RP_OP_UNSEEN = 5,	/* bytes never pass through the process */
+	RP_OP_BUF = 1,	  /* (fd, buf, len) */
+	RP_OP_IOV = 2,	  /* (fd, iov, n) */
+	RP_OP_MSG = 3,	  /* (fd, msghdr, flags) */
+	RP_OP_MMSG = 4,	  /* (fd, mmsghdr[], n, flags) */
+	RP_OP_UNSEEN = 5, /* bytes never pass through the process */
 	RP_OP_SPLICE = 6,
 	RP_OP_CLOSE = 7,
 	RP_OP_SHUTDOWN = 8,
 	RP_OP_URING = 9,
-	RP_OP_RECVFROM = 10,	/* (fd, buf, len, flags) */
+	RP_OP_RECVFROM = 10, /* (fd, buf, len, flags) */
 	RP_OP_KIND = 15,
 	RP_OP_TX = 16,
-	RP_OP_EXIT = 32,	/* looked at when it returns */
-	RP_OP_ENTER = 64,	/* looked at when it starts */
+	RP_OP_EXIT = 32,  /* looked at when it returns */
+	RP_OP_ENTER = 64, /* looked at when it starts */
 };
 
 #define RP_OP_R(kind) ((kind) | RP_OP_EXIT)

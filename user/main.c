@@ -15,8 +15,11 @@ int main(int argc, char **argv)
 	setlocale(LC_CTYPE, "");
 	rp_options_parse(argc, argv, &o);
 	switch (o.verb) {
-	case RP_VERB_DOCTOR: return rp_doctor(o.pids, o.n_pids, stdout);
-	case RP_VERB_REPLAY: return rp_replay(&o);
-	default: return rp_watch(&o);
+	case RP_VERB_DOCTOR:
+		return rp_doctor(o.pids, o.n_pids, stdout);
+	case RP_VERB_REPLAY:
+		return rp_replay(&o);
+	default:
+		return rp_watch(&o);
 	}
 }

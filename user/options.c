@@ -9,9 +9,24 @@
 
 #include "sink/sink.h"
 
-enum { OPT_ENGINE = 256, OPT_JSONL, OPT_METRICS, OPT_RECORD, OPT_RECORD_RAW, OPT_DURATION, OPT_ITL,
-       OPT_WAIT, OPT_MEMORY, OPT_RING, OPT_PAYLOAD, OPT_NO_HOOKS, OPT_REQUIRE, OPT_MAX_REQ,
-       OPT_MAX_CONN, OPT_NO_TP_BTF };
+enum {
+	OPT_ENGINE = 256,
+	OPT_JSONL,
+	OPT_METRICS,
+	OPT_RECORD,
+	OPT_RECORD_RAW,
+	OPT_DURATION,
+	OPT_ITL,
+	OPT_WAIT,
+	OPT_MEMORY,
+	OPT_RING,
+	OPT_PAYLOAD,
+	OPT_NO_HOOKS,
+	OPT_REQUIRE,
+	OPT_MAX_REQ,
+	OPT_MAX_CONN,
+	OPT_NO_TP_BTF
+};
 
 static const char doc[] =
 	"Watches an LLM inference server from outside, with eBPF, and says for every request where "
@@ -25,11 +40,15 @@ static const char doc[] =
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Process to watch; may be repeated", 0 },
-	{ "engine", OPT_ENGINE, "NAME", 0, "Take it for this engine: llamacpp, generic (default: recognise)", 0 },
+	{ "engine", OPT_ENGINE, "NAME", 0,
+	  "Take it for this engine: llamacpp, generic (default: recognise)", 0 },
 	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Write a JSON object per request", 0 },
-	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0, "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
-	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay", 0 },
-	{ "record-raw", OPT_RECORD_RAW, "FILE", 0, "Record the events with the text of prompts and answers", 0 },
+	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0,
+	  "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
+	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay",
+	  0 },
+	{ "record-raw", OPT_RECORD_RAW, "FILE", 0,
+	  "Record the events with the text of prompts and answers", 0 },
 	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
 	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
 	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
@@ -39,9 +58,11 @@ static const struct argp_option options[] = {
 	{ "ring", OPT_RING, "SIZE", 0, "Ring buffer, part of the ceiling (default 8M)", 0 },
 	{ "payload", OPT_PAYLOAD, "SIZE", 0, "Bytes looked at per system call (default 256K)", 0 },
 	{ "max-requests", OPT_MAX_REQ, "N", 0, "Requests followed at once (default 16384)", 0 },
-	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)", 0 },
+	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)",
+	  0 },
 	{ "no-hooks", OPT_NO_HOOKS, 0, 0, "No uprobes in the engine: sockets only", 0 },
-	{ "require-uprobes", OPT_REQUIRE, 0, 0, "Fail when the engine's functions can't be hooked", 0 },
+	{ "require-uprobes", OPT_REQUIRE, 0, 0, "Fail when the engine's functions can't be hooked",
+	  0 },
 	{ "help", 'h', 0, 0, "Say this", -1 },
 	{ "version", 'V', 0, 0, "Say which version this is", -1 },
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
@@ -71,10 +92,19 @@ static bool parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *out)
 	if (errno || end == s || *s == '-')
 		return false;
 	switch (*end) {
-	case 'G': case 'g': v <<= 10; /* fall through */
-	case 'M': case 'm': v <<= 10; /* fall through */
-	case 'K': case 'k': v <<= 10; end++; break;
-	default: break;
+	case 'G':
+	case 'g':
+		v <<= 10; /* fall through */
+	case 'M':
+	case 'm':
+		v <<= 10; /* fall through */
+	case 'K':
+	case 'k':
+		v <<= 10;
+		end++;
+		break;
+	default:
+		break;
 	}
 	if (*end || v < min || v > max)
 		return false;
@@ -92,10 +122,15 @@ static bool parse_time(const char *s, double *out)
 	if (errno || end == s || !(v > 0) || v > 1e9)
 		return false;
 	switch (*end) {
-	case 'h': v *= 60; /* fall through */
-	case 'm': v *= 60; /* fall through */
-	case 's': end++; break;
-	default: break;
+	case 'h':
+		v *= 60; /* fall through */
+	case 'm':
+		v *= 60; /* fall through */
+	case 's':
+		end++;
+		break;
+	default:
+		break;
 	}
 	if (*end)
 		return false;
@@ -125,8 +160,13 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			refuse("--engine %s is not known: llamacpp, generic", arg);
 		o->engine = arg;
 		return 0;
-	case OPT_JSONL: o->jsonl = arg; return 0;
-	case OPT_METRICS: o->metrics = arg; o->metrics_given = true; return 0;
+	case OPT_JSONL:
+		o->jsonl = arg;
+		return 0;
+	case OPT_METRICS:
+		o->metrics = arg;
+		o->metrics_given = true;
+		return 0;
 	case OPT_RECORD_RAW:
 	case OPT_RECORD:
 		if (o->record)
@@ -138,16 +178,25 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		if (!parse_time(arg, &o->duration_s))
 			refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
-	case OPT_ITL: o->itl = true; return 0;
-	case OPT_WAIT: o->wait = true; return 0;
+	case OPT_ITL:
+		o->itl = true;
+		return 0;
+	case OPT_WAIT:
+		o->wait = true;
+		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC, "reqprobe");
+		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			  "reqprobe");
 		exit(RP_EXIT_OK);
 	case 'V':
 		puts("reqprobe " RP_VERSION);
 		exit(RP_EXIT_OK);
-	case 'q': o->quiet = true; return 0;
-	case 'v': o->verbose++; return 0;
+	case 'q':
+		o->quiet = true;
+		return 0;
+	case 'v':
+		o->verbose++;
+		return 0;
 	case OPT_MEMORY:
 		if (!parse_size(arg, 16 << 20, 1ULL << 40, &o->memory))
 			refuse("--memory %s: a size of 16M or more", arg);
@@ -169,9 +218,15 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		else
 			o->max_connections = (uint32_t)n;
 		return 0;
-	case OPT_NO_HOOKS: o->no_hooks = true; return 0;
-	case OPT_REQUIRE: o->require_uprobes = true; return 0;
-	case OPT_NO_TP_BTF: o->no_tp_btf = true; return 0;
+	case OPT_NO_HOOKS:
+		o->no_hooks = true;
+		return 0;
+	case OPT_REQUIRE:
+		o->require_uprobes = true;
+		return 0;
+	case OPT_NO_TP_BTF:
+		o->no_tp_btf = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (st->arg_num == 0 && !strcmp(arg, "doctor")) {
 			o->verb = RP_VERB_DOCTOR;

@@ -13,8 +13,8 @@ enum rp_exit {
 	RP_EXIT_OK = 0,
 	RP_EXIT_FAILED = 1,
 	RP_EXIT_USAGE = 2,
-	RP_EXIT_DENIED = 3,	/* not permitted, or the kernel lacks what is needed */
-	RP_EXIT_NO_ENGINE = 4,	/* no such process, or no engine in it */
+	RP_EXIT_DENIED = 3,    /* not permitted, or the kernel lacks what is needed */
+	RP_EXIT_NO_ENGINE = 4, /* no such process, or no engine in it */
 };
 
 enum rp_verb { RP_VERB_WATCH, RP_VERB_DOCTOR, RP_VERB_REPLAY };
@@ -23,14 +23,14 @@ struct rp_options {
 	enum rp_verb verb;
 	uint32_t pids[RP_MAX_PIDS];
 	unsigned n_pids;
-	const char *engine;	/* NULL: recognise */
-	const char *jsonl;	/* NULL: stdout when it is no terminal */
-	const char *metrics;	/* ADDR:PORT, or "off" */
+	const char *engine;  /* NULL: recognise */
+	const char *jsonl;   /* NULL: stdout when it is no terminal */
+	const char *metrics; /* ADDR:PORT, or "off" */
 	bool metrics_given;
 	const char *record;
 	bool record_raw;
-	const char *file;	/* replay */
-	double duration_s;	/* 0: until stopped */
+	const char *file;  /* replay */
+	double duration_s; /* 0: until stopped */
 	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf;
 	int verbose;
 	uint64_t memory, ring, payload;

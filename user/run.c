@@ -70,8 +70,11 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 {
 	struct rp_timeline_opts to;
 	struct rp_observer obs = {
-		.ctx = r, .record = on_record, .gap = on_gap,
-		.handshake = on_handshake, .notice = on_notice,
+		.ctx = r,
+		.record = on_record,
+		.gap = on_gap,
+		.handshake = on_handshake,
+		.notice = on_notice,
 	};
 	bool tty = isatty(STDOUT_FILENO);
 	const char *jsonl = o->jsonl;
@@ -122,7 +125,8 @@ static void take_info(struct rp_run *r, const struct rp_event_hdr *ev)
 		const struct rp_ev_session *s = (const void *)ev;
 
 		snprintf(r->engine, sizeof(r->engine), "%.*s", (int)sizeof(s->engine), s->engine);
-		snprintf(r->version, sizeof(r->version), "%.*s", (int)sizeof(s->version), s->version);
+		snprintf(r->version, sizeof(r->version), "%.*s", (int)sizeof(s->version),
+			 s->version);
 		snprintf(r->host, sizeof(r->host), "%.*s", (int)sizeof(s->host), s->host);
 		r->info.engine = r->engine;
 		r->info.table = rp_engine_by_name(r->engine);
@@ -152,7 +156,8 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 		memcpy(r->copy, ev, ev->size);
 		if (ev->type == RP_EV_SESSION && r->o->record_raw)
 			((struct rp_ev_session *)(void *)r->copy)->flags |= 1;
-		if (ev->type == RP_EV_DATA && !r->o->record_raw && ev->size > sizeof(struct rp_ev_data)) {
+		if (ev->type == RP_EV_DATA && !r->o->record_raw &&
+		    ev->size > sizeof(struct rp_ev_data)) {
 			keep = r->copy + sizeof(struct rp_ev_data);
 			memset(keep, 'x', ev->size - sizeof(struct rp_ev_data));
 		}

@@ -32,11 +32,11 @@ static const unsigned late_ms[] = { 20, 100, 500, 2000, 5000, 15000, 45000 };
 #define LATE_TRIES (sizeof(late_ms) / sizeof(late_ms[0]))
 #define LATE_MAX 1024
 
-struct target {			/* one --pid */
+struct target { /* one --pid */
 	uint32_t pid;
 	const struct rp_engine *engine;
-	unsigned base;		/* its hooks start here in the one table of this run */
-	uint32_t attached;	/* bit: hook of the run's table */
+	unsigned base;	   /* its hooks start here in the one table of this run */
+	uint32_t attached; /* bit: hook of the run's table */
 	enum rp_hook_reason reason;
 	char why[256];
 	char version[64];
@@ -56,8 +56,8 @@ struct watch {
 	struct rp_hook_spec specs[RP_MAX_HOOKS];
 	uint8_t roles[RP_MAX_HOOKS];
 	unsigned n_hooks;
-	struct rp_map owner;	/* pid -> target */
-	struct rp_map hooked;	/* (pid, hook) -> anything */
+	struct rp_map owner;  /* pid -> target */
+	struct rp_map hooked; /* (pid, hook) -> anything */
 	struct late late[LATE_MAX];
 	unsigned n_late;
 	struct rp_prog_stat progs[MAX_PROGS];
@@ -97,7 +97,10 @@ static void on_signal(int sig)
 static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t pid)
 {
 	return (struct rp_event_hdr){
-		.size = (uint32_t)size, .type = (uint8_t)type, .ts = now_ns(), .pid = pid,
+		.size = (uint32_t)size,
+		.type = (uint8_t)type,
+		.ts = now_ns(),
+		.pid = pid,
 	};
 }
 
@@ -178,7 +181,8 @@ static void look_later(struct watch *w, uint32_t pid)
 {
 	if (w->n_late == LATE_MAX)
 		return; /* an engine that forks this fast has bigger troubles */
-	w->late[w->n_late++] = (struct late){ .pid = pid, .at = now_ns() + late_ms[0] * 1000000ULL };
+	w->late[w->n_late++] =
+		(struct late){ .pid = pid, .at = now_ns() + late_ms[0] * 1000000ULL };
 }
 
 static void look_now(struct watch *w)
@@ -288,7 +292,8 @@ static uint64_t resident_bytes(void)
 static char *metrics(void *ctx, size_t *len)
 {
 	struct watch *w = ctx;
-	struct rp_prom_process x = { .cpu_seconds = cpu_seconds(), .resident_bytes = resident_bytes() };
+	struct rp_prom_process x = { .cpu_seconds = cpu_seconds(),
+				     .resident_bytes = resident_bytes() };
 	struct rp_ev_loss loss;
 	struct rp_stats st;
 	char *text;
@@ -360,7 +365,8 @@ static int watch_tree(struct watch *w, struct target *t)
 			t->procs++;
 			more = true;
 			if (rp_proc_io_urings(pids[i])) {
-				struct rp_ev_uring u = { .h = header(RP_EV_URING, sizeof(u), pids[i]) };
+				struct rp_ev_uring u = { .h = header(RP_EV_URING, sizeof(u),
+								     pids[i]) };
 
 				u.h.flags = RP_F_SYNTH;
 				rp_run_event(&w->run, &u.h);
@@ -499,7 +505,8 @@ static int find_listeners(struct watch *w)
 	free(all);
 	w->address[0] = '\0';
 	for (ssize_t i = 0; i < w->n_ls; i++) {
-		if (!w->address[0] || (w->ls[i].family != AF_UNIX && !strncmp(w->address, "unix:", 5)))
+		if (!w->address[0] ||
+		    (w->ls[i].family != AF_UNIX && !strncmp(w->address, "unix:", 5)))
 			address_of(&w->ls[i], w->address, sizeof(w->address));
 	}
 	return 0;
@@ -519,7 +526,8 @@ static int attach(struct watch *w)
 		send_session(w, &w->t[i]);
 		if (w->t[i].reason != RP_HOOKS_OK && w->t[i].engine->n_hooks && !w->o->no_hooks) {
 			if (w->t[i].why[0])
-				rp_say("%s; queue, prefill and decode times will be null", w->t[i].why);
+				rp_say("%s; queue, prefill and decode times will be null",
+				       w->t[i].why);
 			else
 				rp_say("no function of %s could be hooked in pid %u: queue, prefill and decode times will be null",
 				       w->t[i].engine->title, w->t[i].pid);
@@ -537,11 +545,10 @@ static int attach(struct watch *w)
 static void drop_capabilities(void)
 {
 	static const int need[] = {
-		CAP_SYS_ADMIN, /* uprobes on patched kernels, /proc/PID/map_files */
-		CAP_SYS_PTRACE, /* other users' /proc */
+		CAP_SYS_ADMIN,	     /* uprobes on patched kernels, /proc/PID/map_files */
+		CAP_SYS_PTRACE,	     /* other users' /proc */
 		CAP_DAC_READ_SEARCH, /* files below /proc/PID/root */
-		38 /* CAP_PERFMON */, 39 /* CAP_BPF */,
-		40 /* CAP_CHECKPOINT_RESTORE */,
+		38 /* CAP_PERFMON */, 39 /* CAP_BPF */, 40 /* CAP_CHECKPOINT_RESTORE */,
 	};
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct d[2], k[2] = { { 0 }, { 0 } };
@@ -567,9 +574,11 @@ static void show_header(struct watch *w)
 	unsigned procs = 0;
 	size_t n = 0;
 	struct rp_term_header h = {
-		.engine = t->engine->title, .engine_version = t->version,
+		.engine = t->engine->title,
+		.engine_version = t->version,
 		.address = w->address[0] ? w->address : NULL,
-		.pid = t->pid, .rows = rows,
+		.pid = t->pid,
+		.rows = rows,
 		.metrics_url = w->httpd ? rp_httpd_url(w->httpd) : NULL,
 	};
 
@@ -633,7 +642,8 @@ static uint32_t find_cmdline(const struct target *t)
 
 		if (pids[i] == (uint32_t)getpid())
 			continue;
-		if (!rp_proc_read(pids[i], &p) && p.cmdline_len == t->cmdline_len && !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
+		if (!rp_proc_read(pids[i], &p) && p.cmdline_len == t->cmdline_len &&
+		    !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
 			found = p.pid;
 		rp_proc_free(&p);
 	}
@@ -701,7 +711,8 @@ static void loop(struct watch *w)
 		if (waiting) {
 			if (come_back(w)) {
 				waiting = false;
-				rp_say("attached to pid %u (%s) again", w->t[0].pid, w->t[0].engine->name);
+				rp_say("attached to pid %u (%s) again", w->t[0].pid,
+				       w->t[0].engine->name);
 			}
 		} else if (all_gone(w)) {
 			if (!w->o->wait) {
@@ -725,13 +736,20 @@ static void say_end(struct watch *w)
 	for (int i = 0; i < RP_END_COUNT; i++) {
 		total += s->ends[i];
 		if (s->ends[i] && n < sizeof(ends) - 32)
-			n += (size_t)snprintf(ends + n, sizeof(ends) - n, "%s%llu %s", n ? ", " : "",
-					      (unsigned long long)s->ends[i], rp_end_names[i]);
+			n += (size_t)snprintf(ends + n, sizeof(ends) - n, "%s%llu %s",
+					      n ? ", " : "", (unsigned long long)s->ends[i],
+					      rp_end_names[i]);
 	}
 	for (int i = 0; i < RP_CLASS_COUNT; i++)
 		lost += s->lost[i];
-	rp_say("%llu requests%s%s; %llu events lost", (unsigned long long)total, n ? ": " : "", ends,
-	       (unsigned long long)lost);
+	rp_say("%llu requests%s%s; %llu events lost", (unsigned long long)total, n ? ": " : "",
+	       ends, (unsigned long long)lost);
+}
+
+/* Not permitted, or not there in this kernel. */
+static bool denied(int e)
+{
+	return e == -EPERM || e == -EACCES || e == -ENOTSUP || e == -ENOENT || e == -ENOSYS;
 }
 
 int rp_watch(const struct rp_options *o)
@@ -797,8 +815,7 @@ int rp_watch(const struct rp_options *o)
 	e = rp_live_open(&lo, &live, err, sizeof(err));
 	if (e) {
 		rp_say("%s", err);
-		st = e == -EPERM || e == -EACCES || e == -ENOTSUP || e == -EOPNOTSUPP ||
-		     e == -ENOENT || e == -ENOSYS ? RP_EXIT_DENIED : RP_EXIT_FAILED;
+		st = denied(e) ? RP_EXIT_DENIED : RP_EXIT_FAILED;
 		goto cleanup;
 	}
 	st = rp_run_open(&w->run, o);

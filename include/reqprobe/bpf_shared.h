@@ -9,9 +9,9 @@
 #include "reqprobe/event.h"
 
 enum rp_conn_flags {
-	RP_CONN_PRE_ATTACH = 1 << 0,	/* its handshake was not seen */
+	RP_CONN_PRE_ATTACH = 1 << 0, /* its handshake was not seen */
 	RP_CONN_UNIX = 1 << 1,
-	RP_CONN_SERVER = 1 << 2,	/* its local port is a known listener's */
+	RP_CONN_SERVER = 1 << 2, /* its local port is a known listener's */
 	/* Unix: each end is reported once */
 	RP_CONN_PEER_FIN = 1 << 3,
 	RP_CONN_PEER_RST = 1 << 4,
@@ -24,19 +24,19 @@ enum rp_conn_flags {
 struct rp_conn {
 	__u64 id;
 	__u64 rx, tx;
-	__u64 ino;		/* Unix: tells a reused address from the old socket */
-	__u64 first;		/* first bytes read, little endian, `have` of them */
-	__u32 pid;		/* who used it first; 0 = nobody yet */
-	__u32 flags;		/* enum rp_conn_flags */
+	__u64 ino;   /* Unix: tells a reused address from the old socket */
+	__u64 first; /* first bytes read, little endian, `have` of them */
+	__u32 pid;   /* who used it first; 0 = nobody yet */
+	__u32 flags; /* enum rp_conn_flags */
 	__u32 retrans;
-	__u8 proto;		/* enum rp_proto */
+	__u8 proto; /* enum rp_proto */
 	__u8 have;
-	__u16 sweep;		/* Unix: last sweep that found it open */
+	__u16 sweep; /* Unix: last sweep that found it open */
 };
 
 /* threads: keyed by global tid; one per thread of a watched process */
 struct rp_thread {
-	__u64 entry;		/* when its present writing call began; 0 = unknown */
+	__u64 entry; /* when its present writing call began; 0 = unknown */
 	__u32 tgid;
 	__u32 pid;
 };
@@ -48,8 +48,8 @@ struct rp_listener_key {
 };
 
 struct rp_listener_val {
-	__u32 opened;		/* sockets we saw begin to listen, not yet closed */
-	__u32 keep;		/* named by user space: never forgotten */
+	__u32 opened; /* sockets we saw begin to listen, not yet closed */
+	__u32 keep;   /* named by user space: never forgotten */
 };
 
 /*
@@ -67,7 +67,7 @@ struct rp_stat {
 /* A process whose bit is not set is not watched; others are looked up. */
 #define RP_WATCH_WORDS 1024
 #define RP_WATCH_WORD(tgid) (((tgid) >> 6) & (RP_WATCH_WORDS - 1))
-#define RP_WATCH_BIT(tgid) (1ULL << ((tgid) & 63))
+#define RP_WATCH_BIT(tgid) (1ULL << ((tgid)&63))
 
 enum rp_selftest { RP_SELFTEST_ENTER = 1, RP_SELFTEST_EXIT = 2 };
 

@@ -20,23 +20,23 @@
 
 enum rp_event_type {
 	/* made by BPF programs */
-	RP_EV_DATA = 1,		/* bytes moved on a connection */
-	RP_EV_CONN_OPEN = 2,	/* a connection became known */
-	RP_EV_CONN_PROTO = 3,	/* what its first bytes are */
-	RP_EV_CONN_STATE = 4,	/* FIN or RST, by whom */
-	RP_EV_CONN_CLOSE = 5,	/* the socket is gone */
-	RP_EV_HOOK = 6,		/* an engine function was entered */
-	RP_EV_PROC = 7,		/* fork, exec, exit in the watched tree */
-	RP_EV_URING = 8,	/* a watched process made an io_uring instance */
+	RP_EV_DATA = 1,	      /* bytes moved on a connection */
+	RP_EV_CONN_OPEN = 2,  /* a connection became known */
+	RP_EV_CONN_PROTO = 3, /* what its first bytes are */
+	RP_EV_CONN_STATE = 4, /* FIN or RST, by whom */
+	RP_EV_CONN_CLOSE = 5, /* the socket is gone */
+	RP_EV_HOOK = 6,	      /* an engine function was entered */
+	RP_EV_PROC = 7,	      /* fork, exec, exit in the watched tree */
+	RP_EV_URING = 8,      /* a watched process made an io_uring instance */
 	/* made by user space, so that a recording is complete */
-	RP_EV_SESSION = 64,	/* what is watched: engine, version, host */
-	RP_EV_CLOCK = 65,	/* wall clock offset */
-	RP_EV_TICK = 66,	/* time passes: timeouts are judged here */
-	RP_EV_LOSS = 67,	/* loss counters moved */
-	RP_EV_ALIVE = 68,	/* after a loss: this connection still exists */
-	RP_EV_ALIVE_END = 69,	/* after a loss: those not named are gone */
-	RP_EV_LISTENER = 70,	/* a listening socket of the watched tree */
-	RP_EV_STOP = 71,	/* the source ends here */
+	RP_EV_SESSION = 64,   /* what is watched: engine, version, host */
+	RP_EV_CLOCK = 65,     /* wall clock offset */
+	RP_EV_TICK = 66,      /* time passes: timeouts are judged here */
+	RP_EV_LOSS = 67,      /* loss counters moved */
+	RP_EV_ALIVE = 68,     /* after a loss: this connection still exists */
+	RP_EV_ALIVE_END = 69, /* after a loss: those not named are gone */
+	RP_EV_LISTENER = 70,  /* a listening socket of the watched tree */
+	RP_EV_STOP = 71,      /* the source ends here */
 };
 
 /* Loss is counted per class; `seen = submitted + lost` holds for each. */
@@ -49,25 +49,25 @@ enum rp_event_class {
 };
 
 struct rp_event_hdr {
-	__u32 size;	/* whole record, header included, multiple of 8 */
-	__u8 type;	/* enum rp_event_type */
-	__u8 dir;	/* RP_EV_DATA: enum rp_dir */
-	__u16 flags;	/* enum rp_event_flags */
-	__u64 ts;	/* the instant that counts, see each type */
-	__u32 pid;	/* process (thread group), as the caller of reqprobe sees it; 0 = none */
-	__u32 tid;	/* thread, as the kernel's initial namespace sees it */
+	__u32 size;  /* whole record, header included, multiple of 8 */
+	__u8 type;   /* enum rp_event_type */
+	__u8 dir;    /* RP_EV_DATA: enum rp_dir */
+	__u16 flags; /* enum rp_event_flags */
+	__u64 ts;    /* the instant that counts, see each type */
+	__u32 pid;   /* process (thread group), as the caller of reqprobe sees it; 0 = none */
+	__u32 tid;   /* thread, as the kernel's initial namespace sees it */
 };
 
 enum rp_dir { RP_RX = 0, RP_TX = 1 }; /* seen from the watched process */
 
 enum rp_event_flags {
-	RP_F_PRE_ATTACH = 1 << 0,	/* CONN_*: older than the attach */
-	RP_F_UNIX = 1 << 1,		/* CONN_OPEN: a Unix socket */
-	RP_F_MORE = 1 << 2,		/* DATA: another fragment of this call follows */
-	RP_F_CUT = 1 << 3,		/* DATA: bytes of this call were not captured (missing > 0);
+	RP_F_PRE_ATTACH = 1 << 0, /* CONN_*: older than the attach */
+	RP_F_UNIX = 1 << 1,	  /* CONN_OPEN: a Unix socket */
+	RP_F_MORE = 1 << 2,	  /* DATA: another fragment of this call follows */
+	RP_F_CUT = 1 << 3,	  /* DATA: bytes of this call were not captured (missing > 0);
 				 * HOOK: more values than there is room for */
-	RP_F_NO_ENTRY = 1 << 4,		/* DATA tx: entry instant unknown, ts is the return */
-	RP_F_SYNTH = 1 << 5,		/* made by user space on evidence other than this event */
+	RP_F_NO_ENTRY = 1 << 4,	  /* DATA tx: entry instant unknown, ts is the return */
+	RP_F_SYNTH = 1 << 5,	  /* made by user space on evidence other than this event */
 };
 
 /*
@@ -80,11 +80,11 @@ enum rp_event_flags {
  */
 struct rp_ev_data {
 	struct rp_event_hdr h;
-	__u64 conn;	/* connection id, never reused in one run */
+	__u64 conn; /* connection id, never reused in one run */
 	__u64 off;
 	__u64 ret_ts;	/* return of the call */
-	__u32 call_len;	/* bytes the call really moved */
-	__u32 call_off;	/* of the first byte here, within the call */
+	__u32 call_len; /* bytes the call really moved */
+	__u32 call_off; /* of the first byte here, within the call */
 	__u32 len;	/* payload bytes present below */
 	__u32 missing;	/* bytes of the call after these that were left out */
 	__u32 retrans;	/* the socket's retransmitted segments so far (TCP) */
@@ -94,23 +94,23 @@ struct rp_ev_data {
 };
 
 enum rp_rtt_status {
-	RP_RTT_NONE = 0,	/* not established under our eyes */
-	RP_RTT_HANDSHAKE = 1,	/* rtt_us is the kernel's own handshake sample */
-	RP_RTT_RETRANS = 2,	/* SYN or SYN-ACK was retransmitted: untrusted */
-	RP_RTT_NO_SAMPLE = 3,	/* the kernel took none (SYN cookies, fast open) */
-	RP_RTT_UNIX = 4,	/* no network */
+	RP_RTT_NONE = 0,      /* not established under our eyes */
+	RP_RTT_HANDSHAKE = 1, /* rtt_us is the kernel's own handshake sample */
+	RP_RTT_RETRANS = 2,   /* SYN or SYN-ACK was retransmitted: untrusted */
+	RP_RTT_NO_SAMPLE = 3, /* the kernel took none (SYN cookies, fast open) */
+	RP_RTT_UNIX = 4,      /* no network */
 };
 
 struct rp_ev_conn_open {
-	struct rp_event_hdr h;	/* ts: when it was established, or first seen */
+	struct rp_event_hdr h; /* ts: when it was established, or first seen */
 	__u64 conn;
-	__u16 family;		/* AF_INET, AF_INET6 (v4-mapped is AF_INET), AF_UNIX */
-	__u16 lport, rport;	/* host byte order */
-	__u8 rtt_status;	/* enum rp_rtt_status */
+	__u16 family;	    /* AF_INET, AF_INET6 (v4-mapped is AF_INET), AF_UNIX */
+	__u16 lport, rport; /* host byte order */
+	__u8 rtt_status;    /* enum rp_rtt_status */
 	__u8 pad;
 	__u8 laddr[16], raddr[16]; /* network byte order; AF_INET uses the first 4 */
 	__u32 rtt_us;
-	__u32 netns;		/* inode of the network namespace */
+	__u32 netns; /* inode of the network namespace */
 };
 
 enum rp_proto {
@@ -119,14 +119,14 @@ enum rp_proto {
 	RP_PROTO_TLS = 2,
 	RP_PROTO_HTTP2 = 3,
 	RP_PROTO_OTHER = 4,	/* first bytes from the peer are no request */
-	RP_PROTO_MIDSTREAM = 5,	/* pre-attach, first seen while a response ran */
+	RP_PROTO_MIDSTREAM = 5, /* pre-attach, first seen while a response ran */
 	RP_PROTO_COUNT,
 };
 
 struct rp_ev_conn_proto {
 	struct rp_event_hdr h;
 	__u64 conn;
-	__u32 proto;		/* enum rp_proto */
+	__u32 proto; /* enum rp_proto */
 	__u32 pad;
 };
 
@@ -134,22 +134,22 @@ enum rp_conn_what {
 	RP_PEER_FIN = 1,
 	RP_LOCAL_FIN = 2,
 	RP_PEER_RST = 3,
-	RP_LOCAL_RST = 4,	/* closed with data unread, or linger 0 */
-	RP_PEER_LOST = 5,	/* retransmission or keep-alive timeout */
+	RP_LOCAL_RST = 4, /* closed with data unread, or linger 0 */
+	RP_PEER_LOST = 5, /* retransmission or keep-alive timeout */
 };
 
 struct rp_ev_conn_state {
 	struct rp_event_hdr h;
 	__u64 conn;
-	__u32 what;		/* enum rp_conn_what */
-	__s32 err;		/* sk_err, positive errno, 0 = none */
+	__u32 what; /* enum rp_conn_what */
+	__s32 err;  /* sk_err, positive errno, 0 = none */
 };
 
 /* Also ALIVE: the totals let a reader count bytes it never got. */
 struct rp_ev_conn_close {
 	struct rp_event_hdr h;
 	__u64 conn;
-	__u64 rx, tx;		/* bytes moved in each direction since first seen */
+	__u64 rx, tx; /* bytes moved in each direction since first seen */
 	__u32 retrans;
 	__u32 pad;
 };
@@ -167,7 +167,7 @@ struct rp_ev_hook {
 	struct rp_event_hdr h;
 	__u16 hook;
 	__u8 n;
-	__u8 ok;		/* bit i: val[i] was read */
+	__u8 ok; /* bit i: val[i] was read */
 	__u32 seq;
 	__u64 val[RP_HOOK_VALUES];
 };
@@ -175,10 +175,10 @@ struct rp_ev_hook {
 enum rp_proc_what { RP_PROC_FORK = 1, RP_PROC_EXEC = 2, RP_PROC_EXIT = 3 };
 
 struct rp_ev_proc {
-	struct rp_event_hdr h;	/* pid: the process; ts: when */
-	__u32 what;		/* enum rp_proc_what */
-	__u32 ppid;		/* FORK: the parent */
-	__u32 gpid;		/* pid in the initial namespace */
+	struct rp_event_hdr h; /* pid: the process; ts: when */
+	__u32 what;	       /* enum rp_proc_what */
+	__u32 ppid;	       /* FORK: the parent */
+	__u32 gpid;	       /* pid in the initial namespace */
 	__u32 pad;
 	char comm[16];
 };
@@ -189,32 +189,32 @@ struct rp_ev_uring {
 
 /* SESSION: first record of every run. Strings are NUL-terminated, cut if long. */
 struct rp_ev_session {
-	struct rp_event_hdr h;	/* pid: the process given by the user */
-	char engine[32];	/* "llamacpp", "generic", ... */
-	char version[64];	/* engine version, "" = unknown */
+	struct rp_event_hdr h; /* pid: the process given by the user */
+	char engine[32];       /* "llamacpp", "generic", ... */
+	char version[64];      /* engine version, "" = unknown */
 	char host[64];
-	char reqprobe[32];	/* version of reqprobe that made the recording */
-	__u32 hooks_attached;	/* bit i: hook i of the engine's table is attached */
-	__u32 hook_reason;	/* enum rp_hook_reason when queue/token hooks are absent */
-	__u32 flags;		/* bit 0: payload is raw, not replaced by filler */
+	char reqprobe[32];    /* version of reqprobe that made the recording */
+	__u32 hooks_attached; /* bit i: hook i of the engine's table is attached */
+	__u32 hook_reason;    /* enum rp_hook_reason when queue/token hooks are absent */
+	__u32 flags;	      /* bit 0: payload is raw, not replaced by filler */
 	__u32 pad;
-	__u8 roles[32];		/* enum rp_role of each hook: a recording needs no table */
+	__u8 roles[32]; /* enum rp_role of each hook: a recording needs no table */
 };
 
 /* Why an engine has no usable hooks; the text is in record.h's reason list. */
 enum rp_hook_reason {
 	RP_HOOKS_OK = 0,
-	RP_HOOKS_NONE_FOR_ENGINE = 1,	/* socket-only engine */
-	RP_HOOKS_STRIPPED = 2,		/* binary has no such symbols */
-	RP_HOOKS_NOT_PERMITTED = 3,	/* kernel refused the attach */
-	RP_HOOKS_OFF = 4,		/* switched off by option */
+	RP_HOOKS_NONE_FOR_ENGINE = 1, /* socket-only engine */
+	RP_HOOKS_STRIPPED = 2,	      /* binary has no such symbols */
+	RP_HOOKS_NOT_PERMITTED = 3,   /* kernel refused the attach */
+	RP_HOOKS_OFF = 4,	      /* switched off by option */
 };
 
 /* CLOCK: wall time = ts + offset. One at start, one more on each step. */
 struct rp_ev_clock {
 	struct rp_event_hdr h;
-	__s64 offset;		/* CLOCK_REALTIME - CLOCK_MONOTONIC, ns */
-	__u32 step;		/* 1: the wall clock was set while we ran */
+	__s64 offset; /* CLOCK_REALTIME - CLOCK_MONOTONIC, ns */
+	__u32 step;   /* 1: the wall clock was set while we ran */
 	__u32 pad;
 };
 
@@ -224,9 +224,9 @@ struct rp_ev_tick {
 
 struct rp_ev_loss {
 	struct rp_event_hdr h;
-	__u64 seen[RP_CLASS_COUNT];	/* totals since start */
-	__u64 lost[RP_CLASS_COUNT];	/* ring buffer was full */
-	__u64 map_full[4];		/* enum rp_map_full */
+	__u64 seen[RP_CLASS_COUNT]; /* totals since start */
+	__u64 lost[RP_CLASS_COUNT]; /* ring buffer was full */
+	__u64 map_full[4];	    /* enum rp_map_full */
 };
 
 /* Inserts refused because a BPF map was full; each has an option to raise it. */
@@ -239,12 +239,12 @@ enum rp_map_full {
 };
 
 struct rp_ev_listener {
-	struct rp_event_hdr h;	/* pid: its owner */
+	struct rp_event_hdr h; /* pid: its owner */
 	__u16 family;
-	__u16 port;		/* host byte order, 0 for Unix */
+	__u16 port; /* host byte order, 0 for Unix */
 	__u32 netns;
 	__u8 addr[16];
-	char path[112];		/* Unix: path, abstract names start with '@' */
+	char path[112]; /* Unix: path, abstract names start with '@' */
 };
 
 _Static_assert(sizeof(struct rp_event_hdr) == 24, "header layout");
@@ -262,9 +262,9 @@ _Static_assert(sizeof(struct rp_ev_listener) == 160, "listener layout");
 /* How one value is read at the entry of a hooked function. */
 enum rp_read_kind {
 	RP_READ_NONE = 0,
-	RP_READ_REG = 1,	/* the argument register itself */
-	RP_READ_MEM = 2,	/* follow `depth` pointers from it: see rp_hook_read */
-	RP_READ_LIST = 3,	/* singly linked list: next at 0, value at off[1] */
+	RP_READ_REG = 1,  /* the argument register itself */
+	RP_READ_MEM = 2,  /* follow `depth` pointers from it: see rp_hook_read */
+	RP_READ_LIST = 3, /* singly linked list: next at 0, value at off[1] */
 };
 
 /*
@@ -277,9 +277,9 @@ enum rp_read_kind {
  */
 struct rp_hook_read {
 	__u8 kind;
-	__u8 arg;	/* 0..5, in the order of the C ABI */
-	__u8 depth;	/* 1..3 */
-	__u8 width;	/* 1, 2, 4 or 8 */
+	__u8 arg;   /* 0..5, in the order of the C ABI */
+	__u8 depth; /* 1..3 */
+	__u8 width; /* 1, 2, 4 or 8 */
 	__u8 sign;
 	__u8 pad[3];
 	__s32 off[4];

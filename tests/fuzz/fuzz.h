@@ -13,21 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(c) do { \
-	if (!(c)) { \
-		fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #c); \
-		abort(); \
-	} \
-} while (0)
+#define CHECK(c)                                                                \
+	do {                                                                    \
+		if (!(c)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #c); \
+			abort();                                                \
+		}                                                               \
+	} while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* One way to feed the data. */
 struct way {
-	uint8_t cuts;		/* 0: whole; 1: byte by byte; else a seed */
-	size_t gap_at;		/* SIZE_MAX: none */
+	uint8_t cuts;  /* 0: whole; 1: byte by byte; else a seed */
+	size_t gap_at; /* SIZE_MAX: none */
 	uint64_t gap;
-	uint8_t *keep;		/* n bytes, or NULL */
+	uint8_t *keep; /* n bytes, or NULL */
 };
 
 /* What came out, for comparison. */
@@ -113,9 +114,10 @@ static inline void feed_way(const struct way *w, const uint8_t *data, size_t n, 
  * whole == cut == byte by byte, the scrubbed copies are one and the same, and
  * say what the original said. run() fills the trace of one way.
  */
-static inline void compare_ways(const uint8_t *data, size_t n, uint8_t cuts, size_t gap_at,
-				uint64_t gap, void (*run)(const uint8_t *, size_t, const struct way *,
-							  struct trace *, void *), void *arg)
+static inline void
+compare_ways(const uint8_t *data, size_t n, uint8_t cuts, size_t gap_at, uint64_t gap,
+	     void (*run)(const uint8_t *, size_t, const struct way *, struct trace *, void *),
+	     void *arg)
 {
 	struct trace ref = { 0 }, t = { 0 };
 	uint8_t *keep[3];

@@ -85,7 +85,7 @@ static void run(const uint8_t *data, size_t n, const struct way *w, struct trace
 
 	rp_http1_init(&r.p, opt[0] & 1 ? RP_HTTP1_REQUEST : RP_HTTP1_RESPONSE);
 	rp_http1_expect(&r.p, opt[0] & 2, opt[0] & 4);
-	if (opt[0] & 8)		/* as if the head had been lost */
+	if (opt[0] & 8) /* as if the head had been lost */
 		rp_http1_resync_chunk(&r.p);
 	feed_way(w, data, n, feed, gap, &r);
 	if (!r.failed) {
@@ -103,6 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 4)
 		return 0;
 	memcpy(opt, data, 4);
-	compare_ways(data + 4, size - 4, opt[1], opt[3] & 1 ? opt[2] * 4u : SIZE_MAX, opt[3] >> 1, run, opt);
+	compare_ways(data + 4, size - 4, opt[1], opt[3] & 1 ? opt[2] * 4u : SIZE_MAX, opt[3] >> 1,
+		     run, opt);
 	return 0;
 }

@@ -35,8 +35,10 @@ static void run(const uint8_t *data, size_t n, const struct way *w, struct trace
 	rp_json_end(&p);
 	f = &p.f;
 	CHECK(ends(f->model, sizeof(f->model)) && ends(f->id, sizeof(f->id)));
-	CHECK(ends(f->object, sizeof(f->object)) && ends(f->finish_reason, sizeof(f->finish_reason)));
-	CHECK(ends(f->error_type, sizeof(f->error_type)) && ends(f->error_code, sizeof(f->error_code)));
+	CHECK(ends(f->object, sizeof(f->object)) &&
+	      ends(f->finish_reason, sizeof(f->finish_reason)));
+	CHECK(ends(f->error_type, sizeof(f->error_type)) &&
+	      ends(f->error_code, sizeof(f->error_code)));
 	CHECK(!((f->content | f->reasoning | f->tool | f->finished) & ~f->choices));
 	/* the end is idempotent, and nothing comes after it */
 	trace_put(t, f, sizeof(*f));

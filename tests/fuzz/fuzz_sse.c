@@ -37,10 +37,12 @@ static void feed(void *ctx, const uint8_t *in, uint8_t *keep, size_t n)
 		switch (it.type) {
 		case RP_SSE_DATA:
 			CHECK(it.len && it.pos + it.len == used);
-			CHECK(!memchr(in + i + it.pos, '\n', it.len) && !memchr(in + i + it.pos, '\r', it.len));
+			CHECK(!memchr(in + i + it.pos, '\n', it.len) &&
+			      !memchr(in + i + it.pos, '\r', it.len));
 			trace_span(r->t, it.type, r->at + i + it.pos, r->at + i + used);
 			if (r->chain)
-				rp_json_feed(&r->json, in + i + it.pos, keep ? keep + i + it.pos : NULL, it.len);
+				rp_json_feed(&r->json, in + i + it.pos,
+					     keep ? keep + i + it.pos : NULL, it.len);
 			break;
 		case RP_SSE_NEWLINE:
 			if (r->chain)

@@ -13,17 +13,24 @@
 #include <sys/socket.h>
 #include <time.h>
 
-void _ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task(void *self, void *slot, void *task);
-void _ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(void *self, void *token, void *slot);
+void _ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task(void *self,
+										  void *slot,
+										  void *task);
+void _ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(void *self,
+										      void *token,
+										      void *slot);
 
 __attribute__((noinline, used)) void
-_ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task(void *self, void *slot, void *task)
+_ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task(void *self, void *slot,
+									     void *task)
 {
 	__asm__ volatile("# launch" : : "r"(self), "r"(slot), "r"(task) : "memory");
 }
 
 __attribute__((noinline, used)) void
-_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(void *self, void *token, void *slot)
+_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(void *self,
+										 void *token,
+										 void *slot)
 {
 	__asm__ volatile("# token" : : "r"(self), "r"(token), "r"(slot) : "memory");
 }
@@ -44,7 +51,8 @@ int main(void)
 	int slot[4] = { 0 }, token[4] = { 7 };
 	char line[64];
 
-	if (l < 0 || bind(l, (struct sockaddr *)&a, al) || listen(l, 16) || getsockname(l, (struct sockaddr *)&a, &al))
+	if (l < 0 || bind(l, (struct sockaddr *)&a, al) || listen(l, 16) ||
+	    getsockname(l, (struct sockaddr *)&a, &al))
 		return 1;
 	printf("listening %d\n", ntohs(a.sin_port));
 	fflush(stdout);
@@ -53,7 +61,8 @@ int main(void)
 		int64_t t0 = now();
 
 		for (int i = 0; i < n; i++)
-			_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(NULL, token, slot);
+			_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot(
+				NULL, token, slot);
 		printf("%.1f\n", (double)(now() - t0) / n);
 		fflush(stdout);
 	}

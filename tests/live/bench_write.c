@@ -132,7 +132,8 @@ int main(int argc, char **argv)
 		die("accept");
 	setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(server, SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
-	if (send(client, request, sizeof(request) - 1, 0) < 0 || read(server, line, sizeof(line)) < 0)
+	if (send(client, request, sizeof(request) - 1, 0) < 0 ||
+	    read(server, line, sizeof(line)) < 0)
 		die("request");
 	if (pthread_create(&th, NULL, reader, &client))
 		die("thread");
@@ -172,8 +173,8 @@ int main(int argc, char **argv)
 	begin = now() - begin;
 	qsort(ns, (size_t)rounds, sizeof(*ns), by_value);
 	printf("ns/write median %.0f q1 %.0f q3 %.0f min %.0f; %llu writes, %.0f/s\n",
-	       ns[rounds / 2], ns[rounds / 4], ns[rounds * 3 / 4], ns[0],
-	       (unsigned long long)total, (double)total / ((double)begin / 1e9));
+	       ns[rounds / 2], ns[rounds / 4], ns[rounds * 3 / 4], ns[0], (unsigned long long)total,
+	       (double)total / ((double)begin / 1e9));
 	shutdown(server, SHUT_WR);
 	sem_post(&drain);
 	pthread_join(th, NULL);

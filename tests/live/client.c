@@ -32,21 +32,21 @@
 
 enum framing { FR_LENGTH, FR_CHUNKED, FR_CLOSE };
 
-struct job {		/* one connection */
+struct job { /* one connection */
 	int fd;
 	bool connected, head_done, used;
-	int index;		/* of the request, -1 idle */
+	int index; /* of the request, -1 idle */
 	char *req;
 	size_t req_len, req_sent;
-	char *raw;		/* bytes as received for this response */
+	char *raw; /* bytes as received for this response */
 	size_t raw_len, raw_cap, raw_at;
 	char *body;
 	size_t body_len, body_cap, body_seen;
 	size_t head_len;
 	int status;
 	enum framing framing;
-	uint64_t left;		/* of the body or chunk */
-	int chunk_state;	/* 0 size line, 1 data, 2 CRLF after data, 3 trailer */
+	uint64_t left;	 /* of the body or chunk */
+	int chunk_state; /* 0 size line, 1 data, 2 CRLF after data, 3 trailer */
 	int64_t sent_ns, first_byte_ns, first_token_ns, last_ns, connect_ns;
 	int tokens;
 	uint16_t port;
@@ -62,8 +62,17 @@ static struct {
 	bool stream, usage, rst, half_close, keepalive, quiet;
 	double timeout, hangup_s;
 } g = {
-	.path = "/v1/chat/completions", .extra = "", .prefix = "req", .n = 1, .c = 1, .max_tokens = 16,
-	.words_min = 4, .words_max = 4, .every = 1, .seed = 1, .timeout = 120,
+	.path = "/v1/chat/completions",
+	.extra = "",
+	.prefix = "req",
+	.n = 1,
+	.c = 1,
+	.max_tokens = 16,
+	.words_min = 4,
+	.words_max = 4,
+	.every = 1,
+	.seed = 1,
+	.timeout = 120,
 };
 
 static int ep, started, finished, bad, gone_early;
@@ -154,7 +163,8 @@ static void look_for_tokens(struct job *j, int64_t t)
 
 	while ((nl = memchr(p, '\n', (size_t)(j->body + j->body_len - p)))) {
 		size_t n = (size_t)(nl - p);
-		static const char *const keys[] = { "\"content\":\"", "\"text\":\"", "\"reasoning_content\":\"" };
+		static const char *const keys[] = { "\"content\":\"", "\"text\":\"",
+						    "\"reasoning_content\":\"" };
 
 		for (size_t k = 0; k < 3; k++) {
 			char *c = memmem(p, n, keys[k], strlen(keys[k]));
@@ -181,8 +191,10 @@ static uint64_t mix(uint64_t z)
 
 static void make_request(struct job *j, int i)
 {
-	static const char *const words[] = { "river", "stone", "light", "seven", "paper", "cloud", "engine", "green",
-					     "winter", "number", "bridge", "garden", "silver", "letter", "window", "music" };
+	static const char *const words[] = { "river",  "stone",	 "light",  "seven",
+					     "paper",  "cloud",	 "engine", "green",
+					     "winter", "number", "bridge", "garden",
+					     "silver", "letter", "window", "music" };
 	uint64_t r = mix(g.seed + (uint64_t)i);
 	int nw = g.words_min + (int)(r % (uint64_t)(g.words_max - g.words_min + 1));
 	char *prompt = NULL, *body = NULL;
@@ -220,17 +232,20 @@ static void make_request(struct job *j, int i)
 		body = grow(body, &bcap, b + 1);
 		body[b] = 0;
 	} else if (asprintf(&body,
-			    "{\"model\":\"m\",\"seed\":%" PRIu64 ",\"max_tokens\":%d,\"stream\":%s%s%s%s,"
+			    "{\"model\":\"m\",\"seed\":%" PRIu64
+			    ",\"max_tokens\":%d,\"stream\":%s%s%s%s,"
 			    "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}",
 			    g.seed + (uint64_t)i, g.max_tokens, g.stream ? "true" : "false",
-			    g.stream && g.usage ? ",\"stream_options\":{\"include_usage\":true}" : "", *g.extra ? "," : "",
-			    g.extra, prompt) < 0) {
+			    g.stream && g.usage ? ",\"stream_options\":{\"include_usage\":true}" :
+						  "",
+			    *g.extra ? "," : "", g.extra, prompt) < 0) {
 		die("asprintf");
 	}
 	len = asprintf(&j->req,
 		       "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 		       "X-Request-Id: %s-%d\r\n%sContent-Length: %zu\r\n\r\n%s",
-		       g.path, g.prefix, i, g.keepalive ? "" : "Connection: close\r\n", strlen(body), body);
+		       g.path, g.prefix, i, g.keepalive ? "" : "Connection: close\r\n",
+		       strlen(body), body);
 	if (len < 0)
 		die("asprintf");
 	j->req_len = (size_t)len;
@@ -242,11 +257,13 @@ static void report(struct job *j, const char *end)
 {
 	if (!g.quiet)
 		printf("{\"x_request_id\":\"%s-%d\",\"port\":%u,\"status\":%d,\"raw_bytes\":%zu,\"body_bytes\":%zu,\"request_bytes\":%zu,"
-		       "\"connect_ns\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"first_byte_ns\":%" PRId64
-		       ",\"first_token_ns\":%" PRId64 ",\"last_ns\":%" PRId64
-		       ",\"tokens\":%d,\"body\":\"%016" PRIx64 "\",\"content\":\"%016" PRIx64 "\",\"end\":\"%s\"}\n",
-		       g.prefix, j->index, j->port, j->status, j->raw_len, j->body_len, j->req_len, j->connect_ns, j->sent_ns,
-		       j->first_byte_ns, j->first_token_ns, j->last_ns, j->tokens, fnv(j->body, j->body_len, FNV_START),
+		       "\"connect_ns\":%" PRId64 ",\"sent_ns\":%" PRId64
+		       ",\"first_byte_ns\":%" PRId64 ",\"first_token_ns\":%" PRId64
+		       ",\"last_ns\":%" PRId64 ",\"tokens\":%d,\"body\":\"%016" PRIx64
+		       "\",\"content\":\"%016" PRIx64 "\",\"end\":\"%s\"}\n",
+		       g.prefix, j->index, j->port, j->status, j->raw_len, j->body_len, j->req_len,
+		       j->connect_ns, j->sent_ns, j->first_byte_ns, j->first_token_ns, j->last_ns,
+		       j->tokens, fnv(j->body, j->body_len, FNV_START),
 		       content_digest(j->body, j->body_len), end);
 	if (g.dump) {
 		char path[512];
@@ -342,9 +359,10 @@ static void on_writable(struct job *j)
 
 		j->connected = true;
 		if (!getsockname(j->fd, (struct sockaddr *)&ss, &sl))
-			j->port = ntohs(ss.ss_family == AF_INET    ? ((struct sockaddr_in *)&ss)->sin_port :
-					ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port :
-								   0);
+			j->port = ntohs(
+				ss.ss_family == AF_INET	 ? ((struct sockaddr_in *)&ss)->sin_port :
+				ss.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&ss)->sin6_port :
+							   0);
 	}
 	t = now_ns();
 	w = write(j->fd, j->req + j->req_sent, j->req_len - j->req_sent);
@@ -525,7 +543,8 @@ static void parse_connect(const char *s)
 		g.addr_len = sizeof(*su);
 		if (g.unix_path[0] == '@') {
 			su->sun_path[0] = 0;
-			g.addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(g.unix_path));
+			g.addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+						 strlen(g.unix_path));
 		}
 		return;
 	}
@@ -553,17 +572,56 @@ static void parse_connect(const char *s)
 
 int main(int argc, char **argv)
 {
-	enum { CONNECT = 256, UNIX, PATH, STREAM, USAGE, MAX_TOKENS, SEED, WORDS, PROMPT_BYTES, MARKER, EXTRA, BODY, HANGUP,
-	       HANGUP_MS, EVERY, RST, HALF_CLOSE, KEEPALIVE, ID, DUMP, LAZY, TIMEOUT, QUIET };
+	enum {
+		CONNECT = 256,
+		UNIX,
+		PATH,
+		STREAM,
+		USAGE,
+		MAX_TOKENS,
+		SEED,
+		WORDS,
+		PROMPT_BYTES,
+		MARKER,
+		EXTRA,
+		BODY,
+		HANGUP,
+		HANGUP_MS,
+		EVERY,
+		RST,
+		HALF_CLOSE,
+		KEEPALIVE,
+		ID,
+		DUMP,
+		LAZY,
+		TIMEOUT,
+		QUIET
+	};
 	static const struct option opts[] = {
-		{ "connect", 1, NULL, CONNECT }, { "unix", 1, NULL, UNIX }, { "path", 1, NULL, PATH },
-		{ "stream", 0, NULL, STREAM }, { "usage", 0, NULL, USAGE }, { "max-tokens", 1, NULL, MAX_TOKENS },
-		{ "seed", 1, NULL, SEED }, { "words", 1, NULL, WORDS }, { "prompt-bytes", 1, NULL, PROMPT_BYTES },
-		{ "marker", 1, NULL, MARKER }, { "extra", 1, NULL, EXTRA }, { "body", 1, NULL, BODY },
-		{ "hangup", 1, NULL, HANGUP }, { "hangup-ms", 1, NULL, HANGUP_MS }, { "every", 1, NULL, EVERY },
-		{ "rst", 0, NULL, RST }, { "half-close", 0, NULL, HALF_CLOSE }, { "keepalive", 0, NULL, KEEPALIVE },
-		{ "id", 1, NULL, ID }, { "dump", 1, NULL, DUMP }, { "lazy-ms", 1, NULL, LAZY },
-		{ "timeout", 1, NULL, TIMEOUT }, { "quiet", 0, NULL, QUIET }, { 0 },
+		{ "connect", 1, NULL, CONNECT },
+		{ "unix", 1, NULL, UNIX },
+		{ "path", 1, NULL, PATH },
+		{ "stream", 0, NULL, STREAM },
+		{ "usage", 0, NULL, USAGE },
+		{ "max-tokens", 1, NULL, MAX_TOKENS },
+		{ "seed", 1, NULL, SEED },
+		{ "words", 1, NULL, WORDS },
+		{ "prompt-bytes", 1, NULL, PROMPT_BYTES },
+		{ "marker", 1, NULL, MARKER },
+		{ "extra", 1, NULL, EXTRA },
+		{ "body", 1, NULL, BODY },
+		{ "hangup", 1, NULL, HANGUP },
+		{ "hangup-ms", 1, NULL, HANGUP_MS },
+		{ "every", 1, NULL, EVERY },
+		{ "rst", 0, NULL, RST },
+		{ "half-close", 0, NULL, HALF_CLOSE },
+		{ "keepalive", 0, NULL, KEEPALIVE },
+		{ "id", 1, NULL, ID },
+		{ "dump", 1, NULL, DUMP },
+		{ "lazy-ms", 1, NULL, LAZY },
+		{ "timeout", 1, NULL, TIMEOUT },
+		{ "quiet", 0, NULL, QUIET },
+		{ 0 },
 	};
 	struct rlimit rl = { 65536, 65536 };
 	const char *connect_to = NULL;
@@ -573,36 +631,85 @@ int main(int argc, char **argv)
 
 	while ((o = getopt_long(argc, argv, "n:c:", opts, NULL)) != -1)
 		switch (o) {
-		case 'n': g.n = atoi(optarg); break;
-		case 'c': g.c = atoi(optarg); break;
-		case CONNECT: connect_to = optarg; break;
-		case UNIX: g.unix_path = optarg; break;
-		case PATH: g.path = optarg; break;
-		case STREAM: g.stream = true; break;
-		case USAGE: g.usage = true; break;
-		case MAX_TOKENS: g.max_tokens = atoi(optarg); break;
-		case SEED: g.seed = strtoull(optarg, NULL, 10); break;
+		case 'n':
+			g.n = atoi(optarg);
+			break;
+		case 'c':
+			g.c = atoi(optarg);
+			break;
+		case CONNECT:
+			connect_to = optarg;
+			break;
+		case UNIX:
+			g.unix_path = optarg;
+			break;
+		case PATH:
+			g.path = optarg;
+			break;
+		case STREAM:
+			g.stream = true;
+			break;
+		case USAGE:
+			g.usage = true;
+			break;
+		case MAX_TOKENS:
+			g.max_tokens = atoi(optarg);
+			break;
+		case SEED:
+			g.seed = strtoull(optarg, NULL, 10);
+			break;
 		case WORDS:
 			if (sscanf(optarg, "%d,%d", &g.words_min, &g.words_max) < 2)
 				g.words_max = g.words_min;
 			break;
-		case PROMPT_BYTES: g.prompt_bytes = strtoul(optarg, NULL, 10); break;
-		case MARKER: g.marker = optarg; break;
-		case EXTRA: g.extra = optarg; break;
-		case BODY: g.body = optarg; break;
-		case HANGUP: g.hangup = strtoull(optarg, NULL, 10); break;
-		case HANGUP_MS: g.hangup_s = atof(optarg) / 1e3; break;
-		case EVERY: g.every = atoi(optarg); break;
-		case RST: g.rst = true; break;
-		case HALF_CLOSE: g.half_close = true; break;
-		case KEEPALIVE: g.keepalive = true; break;
-		case ID: g.prefix = optarg; break;
-		case DUMP: g.dump = optarg; break;
-		case LAZY: g.lazy_ms = atoi(optarg); break;
-		case TIMEOUT: g.timeout = atof(optarg); break;
-		case QUIET: g.quiet = true; break;
+		case PROMPT_BYTES:
+			g.prompt_bytes = strtoul(optarg, NULL, 10);
+			break;
+		case MARKER:
+			g.marker = optarg;
+			break;
+		case EXTRA:
+			g.extra = optarg;
+			break;
+		case BODY:
+			g.body = optarg;
+			break;
+		case HANGUP:
+			g.hangup = strtoull(optarg, NULL, 10);
+			break;
+		case HANGUP_MS:
+			g.hangup_s = atof(optarg) / 1e3;
+			break;
+		case EVERY:
+			g.every = atoi(optarg);
+			break;
+		case RST:
+			g.rst = true;
+			break;
+		case HALF_CLOSE:
+			g.half_close = true;
+			break;
+		case KEEPALIVE:
+			g.keepalive = true;
+			break;
+		case ID:
+			g.prefix = optarg;
+			break;
+		case DUMP:
+			g.dump = optarg;
+			break;
+		case LAZY:
+			g.lazy_ms = atoi(optarg);
+			break;
+		case TIMEOUT:
+			g.timeout = atof(optarg);
+			break;
+		case QUIET:
+			g.quiet = true;
+			break;
 		default:
-			fprintf(stderr, "usage: client --connect HOST:PORT | --unix PATH [-n N] [-c C] [options]; see client.c\n");
+			fprintf(stderr,
+				"usage: client --connect HOST:PORT | --unix PATH [-n N] [-c C] [options]; see client.c\n");
 			return 2;
 		}
 	if (g.n < 0 || g.c < 1 || g.every < 1 || g.words_min < 1 || g.words_max < g.words_min) {

@@ -6,11 +6,12 @@
  */
 #include "paced.c"
 
-#define FUNCTION(symbol) \
-	__attribute__((noinline, used, visibility("default"))) void symbol(void *a, void *b, void *c); \
-	void symbol(void *a, void *b, void *c) \
-	{ \
-		__asm__ volatile("# " #symbol : : "r"(a), "r"(b), "r"(c) : "memory"); \
+#define FUNCTION(symbol)                                                                     \
+	__attribute__((noinline, used, visibility("default"))) void symbol(void *a, void *b, \
+									   void *c);         \
+	void symbol(void *a, void *b, void *c)                                               \
+	{                                                                                    \
+		__asm__ volatile("# " #symbol : : "r"(a), "r"(b), "r"(c) : "memory");        \
 	}
 
 FUNCTION(_ZN12server_queue4postEO11server_taskb)

@@ -52,10 +52,10 @@
 #define NS_PER_S 1000000000LL
 #define IN_MAX (64u << 20)
 
-struct mark {		/* stream offset up to which an instant holds */
+struct mark { /* stream offset up to which an instant holds */
 	uint64_t end;
 	int64_t ts;
-	int token;	/* index of the token that ends here, -1 none, -2 last byte of the response */
+	int token; /* index of the token that ends here, -1 none, -2 last byte of the response */
 };
 
 struct buf {
@@ -65,14 +65,14 @@ struct buf {
 
 struct conn {
 	int fd;
-	int heap_at;		/* position in the heap, -1 none */
+	int heap_at; /* position in the heap, -1 none */
 	int64_t due;
 	bool eof, broken, writing, busy, close_after;
-	uint32_t events;	/* registered with epoll */
+	uint32_t events; /* registered with epoll */
 	uint16_t port;
 	unsigned served;
 	struct buf in, out;
-	uint64_t in_total, out_total;	/* bytes read, bytes accepted by the kernel */
+	uint64_t in_total, out_total; /* bytes read, bytes accepted by the kernel */
 	struct mark *rx, *tx;
 	size_t n_rx, cap_rx, n_tx, cap_tx;
 	/* the request being answered */
@@ -254,12 +254,13 @@ static void truth_request(struct conn *c, const char *end)
 		return;
 	for (int i = 0; i < c->next && c->token_ns; i++)
 		done += c->token_ns[i] != 0;
-	truth_add("{\"x_request_id\":\"%s\",\"port\":%u,\"nth\":%u,\"stream\":%s,\"start_ns\":%" PRId64
-		  ",\"recv_ns\":%" PRId64 ",\"first_write_ns\":%" PRId64 ",\"last_ns\":%" PRId64
-		  ",\"tokens\":%d,\"sent\":%d,\"prompt_bytes\":%zu,\"late_max_ns\":%" PRId64
-		  ",\"end\":\"%s\",\"token_ns\":[",
-		  c->xid, c->port, c->served, c->stream ? "true" : "false", c->start_ns, c->recv_ns,
-		  c->first_write_ns, c->last_ns, c->tokens, done, c->prompt_bytes, c->late_max, end);
+	truth_add(
+		"{\"x_request_id\":\"%s\",\"port\":%u,\"nth\":%u,\"stream\":%s,\"start_ns\":%" PRId64
+		",\"recv_ns\":%" PRId64 ",\"first_write_ns\":%" PRId64 ",\"last_ns\":%" PRId64
+		",\"tokens\":%d,\"sent\":%d,\"prompt_bytes\":%zu,\"late_max_ns\":%" PRId64
+		",\"end\":\"%s\",\"token_ns\":[",
+		c->xid, c->port, c->served, c->stream ? "true" : "false", c->start_ns, c->recv_ns,
+		c->first_write_ns, c->last_ns, c->tokens, done, c->prompt_bytes, c->late_max, end);
 	if (c->stream && !g.flood_n)
 		for (int i = 0, k = 0; i < c->next; i++)
 			if (c->token_ns[i])
@@ -295,7 +296,8 @@ __attribute__((format(printf, 2, 3))) static void buf_printf(struct buf *b, cons
 static void tx_mark(struct conn *c, int token)
 {
 	c->tx = grow(c->tx, &c->cap_tx, c->n_tx + 1, sizeof(*c->tx));
-	c->tx[c->n_tx++] = (struct mark){ .end = c->out_total + (c->out.len - c->out.off), .token = token };
+	c->tx[c->n_tx++] =
+		(struct mark){ .end = c->out_total + (c->out.len - c->out.off), .token = token };
 }
 
 static void watch(struct conn *c)
@@ -398,11 +400,13 @@ static void end_stream(struct conn *c)
 
 	add_event(c, finish_event, sizeof(finish_event) - 1);
 	if (c->usage) {
-		n = snprintf(usage, sizeof(usage),
-			     "data: {\"id\":\"chatcmpl-paced\",\"object\":\"chat.completion.chunk\",\"model\":\"paced\","
-			     "\"choices\":[],\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%d,"
-			     "\"total_tokens\":%zu}}\n\n",
-			     c->prompt_bytes / 4 + 1, c->tokens, c->prompt_bytes / 4 + 1 + (size_t)c->tokens);
+		n = snprintf(
+			usage, sizeof(usage),
+			"data: {\"id\":\"chatcmpl-paced\",\"object\":\"chat.completion.chunk\",\"model\":\"paced\","
+			"\"choices\":[],\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%d,"
+			"\"total_tokens\":%zu}}\n\n",
+			c->prompt_bytes / 4 + 1, c->tokens,
+			c->prompt_bytes / 4 + 1 + (size_t)c->tokens);
 		add_event(c, usage, (size_t)n);
 	}
 	add_event(c, "data: [DONE]\n\n", 14);
@@ -450,18 +454,28 @@ static void respond_plain(struct conn *c, int status)
 	size_t text = c->chunk_bytes ? c->chunk_bytes * (size_t)c->tokens : (size_t)c->tokens * 4;
 
 	if (status != 200) {
-		buf_printf(&b, "{\"error\":{\"message\":\"paced was told to fail\",\"type\":\"server_error\",\"code\":%d}}", status);
+		buf_printf(
+			&b,
+			"{\"error\":{\"message\":\"paced was told to fail\",\"type\":\"server_error\",\"code\":%d}}",
+			status);
 	} else {
-		buf_printf(&b, "{\"id\":\"chatcmpl-paced\",\"object\":\"chat.completion\",\"model\":\"paced\",\"choices\":[{"
-			       "\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"");
+		buf_printf(
+			&b,
+			"{\"id\":\"chatcmpl-paced\",\"object\":\"chat.completion\",\"model\":\"paced\",\"choices\":[{"
+			"\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"");
 		for (size_t i = 0; i < text; i += sizeof("lorem ") - 1)
 			buf_add(&b, "lorem ", 6);
-		buf_printf(&b, "\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%d,"
-			       "\"total_tokens\":%zu}}",
-			   c->prompt_bytes / 4 + 1, c->tokens, c->prompt_bytes / 4 + 1 + (size_t)c->tokens);
+		buf_printf(
+			&b,
+			"\"},\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%d,"
+			"\"total_tokens\":%zu}}",
+			c->prompt_bytes / 4 + 1, c->tokens,
+			c->prompt_bytes / 4 + 1 + (size_t)c->tokens);
 	}
-	buf_printf(&c->out, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n", status,
-		   status == 200 ? "OK" : "Error", b.len);
+	buf_printf(
+		&c->out,
+		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+		status, status == 200 ? "OK" : "Error", b.len);
 	buf_add(&c->out, b.p, b.len);
 	tx_mark(c, -2);
 	free(b.p);
@@ -527,14 +541,17 @@ static void start_answer(struct conn *c, const char *body)
 	c->chunk_bytes = (size_t)number(body, "chunk_bytes", 0);
 	c->stream = boolean(body, "stream", false);
 	c->usage = boolean(body, "include_usage", false);
-	c->framing = fr && !strncmp(fr, "\"close", 6) ? FR_CLOSE : fr && !strncmp(fr, "\"length", 7) ? FR_LENGTH : FR_CHUNKED;
+	c->framing = fr && !strncmp(fr, "\"close", 6)  ? FR_CLOSE :
+		     fr && !strncmp(fr, "\"length", 7) ? FR_LENGTH :
+							 FR_CHUNKED;
 	c->next = 0;
 	c->first_write_ns = c->last_ns = c->late_max = 0;
 	c->busy = true;
 	c->close_after = false;
 	requests++;
 	if (!g.flood_n) {
-		c->token_ns = grow(c->token_ns, &c->cap_tokens, (size_t)c->tokens + 1, sizeof(*c->token_ns));
+		c->token_ns = grow(c->token_ns, &c->cap_tokens, (size_t)c->tokens + 1,
+				   sizeof(*c->token_ns));
 		memset(c->token_ns, 0, ((size_t)c->tokens + 1) * sizeof(*c->token_ns));
 	}
 	if (fail) {
@@ -721,7 +738,9 @@ static void on_accept(void)
 		socklen_t sl = sizeof(ss);
 		struct epoll_event e = { .events = EPOLLIN };
 		struct conn *c;
-		int fd = accept4(g.listener, (struct sockaddr *)&ss, &sl, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+		int fd = accept4(g.listener, (struct sockaddr *)&ss, &sl,
+				 SOCK_NONBLOCK | SOCK_CLOEXEC),
+		    one = 1;
 
 		if (fd < 0)
 			return;
@@ -760,18 +779,19 @@ static void report(double flood_s)
 	uint64_t missed = 0;
 
 	getrusage(RUSAGE_SELF, &ru);
-	cpu = (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1e9 + (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) * 1e3;
+	cpu = (double)(ru.ru_utime.tv_sec + ru.ru_stime.tv_sec) * 1e9 +
+	      (double)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) * 1e3;
 	qsort(late, late_n, sizeof(*late), cmp_u32);
 	for (size_t i = 0; i < late_n; i++)
 		missed += late[i] > 1000000;
 	printf("{\"requests\":%" PRIu64 ",\"writes\":%" PRIu64 ",\"stalls\":%" PRIu64
 	       ",\"late_p50_us\":%.1f,\"late_p99_us\":%.1f,\"late_max_us\":%.1f,\"late_over_1ms\":%" PRIu64
 	       ",\"cpu_s\":%.4f,\"cpu_ns_per_write\":%.0f",
-	       requests, writes, stalls, pct(0.5) / 1e3, pct(0.99) / 1e3, pct(1) / 1e3, missed, cpu / 1e9,
-	       writes ? cpu / (double)writes : 0);
+	       requests, writes, stalls, pct(0.5) / 1e3, pct(0.99) / 1e3, pct(1) / 1e3, missed,
+	       cpu / 1e9, writes ? cpu / (double)writes : 0);
 	if (flood_s > 0)
-		printf(",\"flood_chunks\":%" PRIu64 ",\"flood_s\":%.3f,\"flood_rate\":%.0f", g.flood_n, flood_s,
-		       (double)g.flood_n / flood_s);
+		printf(",\"flood_chunks\":%" PRIu64 ",\"flood_s\":%.3f,\"flood_rate\":%.0f",
+		       g.flood_n, flood_s, (double)g.flood_n / flood_s);
 	printf("}\n");
 	fflush(stdout);
 }
@@ -933,7 +953,8 @@ static int listen_on(const char *addr, int *port)
 		sl = sizeof(*su);
 		if (g.unix_path[0] == '@') {
 			su->sun_path[0] = 0;
-			sl = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(g.unix_path));
+			sl = (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+					 strlen(g.unix_path));
 		} else {
 			unlink(g.unix_path);
 		}
@@ -988,10 +1009,14 @@ static void on_signal(int sig)
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "listen", required_argument, NULL, 'l' }, { "unix", required_argument, NULL, 'u' },
-		{ "truth", required_argument, NULL, 't' },  { "workers", required_argument, NULL, 'w' },
-		{ "flood", required_argument, NULL, 'f' },  { "conns", required_argument, NULL, 'c' },
-		{ "abort-on-eof", no_argument, NULL, 'a' }, { 0 },
+		{ "listen", required_argument, NULL, 'l' },
+		{ "unix", required_argument, NULL, 'u' },
+		{ "truth", required_argument, NULL, 't' },
+		{ "workers", required_argument, NULL, 'w' },
+		{ "flood", required_argument, NULL, 'f' },
+		{ "conns", required_argument, NULL, 'c' },
+		{ "abort-on-eof", no_argument, NULL, 'a' },
+		{ 0 },
 	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	const char *addr = "127.0.0.1:0";
@@ -1002,14 +1027,27 @@ int main(int argc, char **argv)
 	g.flood_conns = 20;
 	while ((o = getopt_long(argc, argv, "", opts, NULL)) != -1)
 		switch (o) {
-		case 'l': addr = optarg; break;
-		case 'u': g.unix_path = optarg; break;
-		case 't': g.truth_path = optarg; break;
-		case 'w': g.workers = atoi(optarg); break;
-		case 'c': g.flood_conns = (unsigned)atoi(optarg); break;
-		case 'a': g.abort_on_eof = true; break;
+		case 'l':
+			addr = optarg;
+			break;
+		case 'u':
+			g.unix_path = optarg;
+			break;
+		case 't':
+			g.truth_path = optarg;
+			break;
+		case 'w':
+			g.workers = atoi(optarg);
+			break;
+		case 'c':
+			g.flood_conns = (unsigned)atoi(optarg);
+			break;
+		case 'a':
+			g.abort_on_eof = true;
+			break;
 		case 'f':
-			if (sscanf(optarg, "%" SCNu64 ",%lf,%zu", &g.flood_n, &g.flood_rate, &g.flood_bytes) != 3) {
+			if (sscanf(optarg, "%" SCNu64 ",%lf,%zu", &g.flood_n, &g.flood_rate,
+				   &g.flood_bytes) != 3) {
 				fprintf(stderr, "paced: --flood N,RATE,BYTES\n");
 				return 2;
 			}
@@ -1020,7 +1058,8 @@ int main(int argc, char **argv)
 				"             [--abort-on-eof] [--flood N,RATE,BYTES --conns C]\n");
 			return 2;
 		}
-	if (g.flood_n && (!g.flood_conns || g.flood_rate <= 0 || g.flood_bytes >= sizeof(scratch))) {
+	if (g.flood_n &&
+	    (!g.flood_conns || g.flood_rate <= 0 || g.flood_bytes >= sizeof(scratch))) {
 		fprintf(stderr, "paced: bad --flood or --conns\n");
 		return 2;
 	}

@@ -43,12 +43,12 @@ static bool ring_init(void)
 	ring.fd = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
 	if (ring.fd < 0)
 		return false;
-	sq = mmap(NULL, p.sq_off.array + p.sq_entries * sizeof(unsigned), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-		  ring.fd, IORING_OFF_SQ_RING);
-	cq = mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe), PROT_READ | PROT_WRITE,
-		  MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_CQ_RING);
-	ring.sqes = mmap(NULL, p.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-			 ring.fd, IORING_OFF_SQES);
+	sq = mmap(NULL, p.sq_off.array + p.sq_entries * sizeof(unsigned), PROT_READ | PROT_WRITE,
+		  MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQ_RING);
+	cq = mmap(NULL, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe),
+		  PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_CQ_RING);
+	ring.sqes = mmap(NULL, p.sq_entries * sizeof(struct io_uring_sqe), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQES);
 	if (sq == MAP_FAILED || cq == MAP_FAILED || ring.sqes == MAP_FAILED)
 		return false;
 	ring.sq_tail = (void *)(sq + p.sq_off.tail);
@@ -110,7 +110,8 @@ static bool send_event(int fd, const char *data)
 static void serve(int fd, int tokens, int gap_ms)
 {
 	static char in[1 << 20];
-	char head[] = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+	char head[] =
+		"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 	char last[] = "0\r\n\r\n", data[512];
 	struct timespec gap = { .tv_sec = gap_ms / 1000, .tv_nsec = gap_ms % 1000 * 1000000L };
 	size_t len = 0;
@@ -124,7 +125,9 @@ static void serve(int fd, int tokens, int gap_ms)
 			in[len] = 0;
 			eoh = strstr(in, "\r\n\r\n");
 			cl = eoh ? strcasestr(in, "content-length:") : NULL;
-			need = eoh ? (size_t)(eoh + 4 - in) + (cl && cl < eoh ? strtoul(cl + 15, NULL, 10) : 0) : sizeof(in);
+			need = eoh ? (size_t)(eoh + 4 - in) +
+					       (cl && cl < eoh ? strtoul(cl + 15, NULL, 10) : 0) :
+				     sizeof(in);
 			if (eoh && len >= need)
 				break;
 			n = op(IORING_OP_RECV, fd, in + len, (unsigned)(sizeof(in) - 1 - len));
@@ -138,10 +141,11 @@ static void serve(int fd, int tokens, int gap_ms)
 			return;
 		for (int i = 0; i < tokens; i++) {
 			nanosleep(&gap, NULL);
-			snprintf(data, sizeof(data),
-				 "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,"
-				 "\"delta\":{\"content\":\"t%d\"},\"finish_reason\":null}]}\n\n",
-				 i);
+			snprintf(
+				data, sizeof(data),
+				"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,"
+				"\"delta\":{\"content\":\"t%d\"},\"finish_reason\":null}]}\n\n",
+				i);
 			if (!send_event(fd, data))
 				return;
 		}
@@ -157,7 +161,8 @@ int main(int argc, char **argv)
 	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int tokens = argc > 1 ? atoi(argv[1]) : 5, gap_ms = argc > 2 ? atoi(argv[2]) : 10;
 
-	if (l < 0 || bind(l, (struct sockaddr *)&a, al) || listen(l, 64) || getsockname(l, (struct sockaddr *)&a, &al)) {
+	if (l < 0 || bind(l, (struct sockaddr *)&a, al) || listen(l, 64) ||
+	    getsockname(l, (struct sockaddr *)&a, &al)) {
 		perror("uring");
 		return 1;
 	}

@@ -137,7 +137,8 @@ static void table(enum rp_json_role role, const struct item *t, size_t n)
 		check(role, t[i].name, t[i].in, strlen(t[i].in), t[i].want);
 }
 
-#define CHUNK "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1764428250,\"model\":\"m/x\"," \
+#define CHUNK                                                                                                   \
+	"{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1764428250,\"model\":\"m/x\"," \
 	"\"choices\":[{\"index\":0,\"delta\":"
 #define CHUNK_END ",\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}]}"
 #define CHUNK_FACTS " model=m/x id=chatcmpl-1 object=chat.completion.chunk choices=1"
@@ -146,38 +147,55 @@ static void requests(void **state)
 {
 	static const struct item t[] = {
 		{ "chat",
-		  "{\"model\":\"qwen\",\"messages\":[{\"role\":\"user\",\"content\":\"" MARKER " \\\"model\\\":\\\"no\\\"\"},"
+		  "{\"model\":\"qwen\",\"messages\":[{\"role\":\"user\",\"content\":\"" MARKER
+		  " \\\"model\\\":\\\"no\\\"\"},"
 		  "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" MARKER "\"}]}],"
 		  "\"stream\": true,\"stream_options\":{\"include_usage\":true},\"max_tokens\":16,\"n\":2,"
-		  "\"tools\":[{\"function\":{\"name\":\"" MARKER "\",\"parameters\":{\"model\":\"" MARKER "\"}}}],"
+		  "\"tools\":[{\"function\":{\"name\":\"" MARKER
+		  "\",\"parameters\":{\"model\":\"" MARKER "\"}}}],"
 		  "\"stop\":[\"" MARKER "\"],\"user\":\"" MARKER "\"}",
 		  " model=qwen stream=1 n=2 max=16 include_usage=1 any=1" },
-		{ "chat, no stream", "{\"stream\":false,\"max_completion_tokens\":7,\"model\":\"a\\/b\\u002dc\"}",
+		{ "chat, no stream",
+		  "{\"stream\":false,\"max_completion_tokens\":7,\"model\":\"a\\/b\\u002dc\"}",
 		  " model=a/b-c stream=0 max=7 any=1" },
-		{ "string prompt", "{\"prompt\":\"" MARKER "\",\"n_predict\":-1,\"request_id\":\"r-1\"}",
+		{ "string prompt",
+		  "{\"prompt\":\"" MARKER "\",\"n_predict\":-1,\"request_id\":\"r-1\"}",
 		  " id=r-1 max=-1 prompts=1 any=1" },
 		{ "prompts", "{\"prompt\":[\"" MARKER "\",\"b]\",\"c,\"]}", " prompts=3 any=1" },
 		{ "token prompt", "{\"prompt\":[101, 20231,3]}", " prompts=1 any=1" },
 		{ "token prompts", "{\"prompt\":[[1,2],[3],[4,5,6]]}", " prompts=3 any=1" },
 		{ "mixed prompt", "{\"prompt\":[1,\"" MARKER "\",2]}", " prompts=1 any=1" },
 		{ "null prompt", "{\"prompt\":null,\"stream\":null,\"n\":null}", " any=1" },
-		{ "input string", "{\"input\":\"" MARKER "\",\"max_output_tokens\":9}", " max=9 prompts=1 any=1" },
-		{ "input messages", "{\"input\":[{\"role\":\"user\",\"content\":\"" MARKER "\"},{}]}",
+		{ "input string", "{\"input\":\"" MARKER "\",\"max_output_tokens\":9}",
+		  " max=9 prompts=1 any=1" },
+		{ "input messages",
+		  "{\"input\":[{\"role\":\"user\",\"content\":\"" MARKER "\"},{}]}",
 		  " prompts=1 any=1" },
-		{ "embeddings", "{\"input\":[\"a\",\"b\"],\"model\":\"e\"}", " model=e prompts=2 any=1" },
-		{ "ollama", "{\"model\":\"l:8b\",\"prompt\":\"" MARKER "\",\"options\":{\"num_predict\":5,\"seed\":1}}",
+		{ "embeddings", "{\"input\":[\"a\",\"b\"],\"model\":\"e\"}",
+		  " model=e prompts=2 any=1" },
+		{ "ollama",
+		  "{\"model\":\"l:8b\",\"prompt\":\"" MARKER
+		  "\",\"options\":{\"num_predict\":5,\"seed\":1}}",
 		  " model=l:8b max=5 prompts=1 any=1" },
-		{ "sglang", "{\"text\":[\"" MARKER "\",\"b\"],\"sampling_params\":{\"max_new_tokens\":8,\"n\":1},\"rid\":\"q\"}",
+		{ "sglang",
+		  "{\"text\":[\"" MARKER
+		  "\",\"b\"],\"sampling_params\":{\"max_new_tokens\":8,\"n\":1},\"rid\":\"q\"}",
 		  " id=q n=1 max=8 prompts=2 any=1" },
 		{ "spaces", " {\r\n\t\"n\" : 3 ,\n \"stream\" :true\n}\n ", " stream=1 n=3 any=1" },
 		{ "keys near known ones",
-		  "{\"mode\":\"" MARKER "\",\"models\":\"" MARKER "\",\"mox\":1,\"max_tokensx\":5,\"Model\":\"" MARKER "\",\"\":1,\"ne\":4}",
+		  "{\"mode\":\"" MARKER "\",\"models\":\"" MARKER
+		  "\",\"mox\":1,\"max_tokensx\":5,\"Model\":\"" MARKER "\",\"\":1,\"ne\":4}",
 		  " any=1" },
-		{ "a filler must not complete a key", "{\"ma" MARKER "\":5,\"n\":1}", " n=1 any=1" },
-		{ "escaped keys", "{\"\\u006dodel\":\"a\",\"str\\u0065am\":true,\"\\u006eo\":1,\"\\u4e2d\":2,\"n\\u\":3,\"n\\u00\":4,"
-		  "\"n\\n\":5,\"n\\\"\":6,\"\\u0070rompt\":\"" MARKER "\",\"n\\u006\\\"\":7,\"\\u\\\"n\":8}",
+		{ "a filler must not complete a key", "{\"ma" MARKER "\":5,\"n\":1}",
+		  " n=1 any=1" },
+		{ "escaped keys",
+		  "{\"\\u006dodel\":\"a\",\"str\\u0065am\":true,\"\\u006eo\":1,\"\\u4e2d\":2,\"n\\u\":3,\"n\\u00\":4,"
+		  "\"n\\n\":5,\"n\\\"\":6,\"\\u0070rompt\":\"" MARKER
+		  "\",\"n\\u006\\\"\":7,\"\\u\\\"n\":8}",
 		  " model=a stream=1 prompts=1 any=1" },
-		{ "response keys mean nothing", "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" MARKER "\"}}],\"error\":1}",
+		{ "response keys mean nothing",
+		  "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" MARKER
+		  "\"}}],\"error\":1}",
 		  " any=1" },
 	};
 
@@ -188,54 +206,97 @@ static void requests(void **state)
 static void chat(void **state)
 {
 	static const struct item t[] = {
-		{ "role", CHUNK "{\"role\":\"assistant\",\"content\":\"\"}" CHUNK_END, CHUNK_FACTS " any=1" },
-		{ "null", CHUNK "{\"role\":\"assistant\",\"content\":null}" CHUNK_END, CHUNK_FACTS " any=1" },
-		{ "content", CHUNK "{\"content\":\" " MARKER "\"}" CHUNK_END, CHUNK_FACTS " content=1 any=1" },
-		{ "escapes", CHUNK "{\"content\":\"\\\"\\\\\"}" CHUNK_END, CHUNK_FACTS " content=1 any=1" },
-		{ "one backslash pair", CHUNK "{\"content\":\"\\\\\"}" CHUNK_END, CHUNK_FACTS " content=1 any=1" },
-		{ "unicode", CHUNK "{\"content\":\"\\ud83d\\ude00 \xf0\x9f\x98\x80\"}" CHUNK_END, CHUNK_FACTS " content=1 any=1" },
-		{ "parts", CHUNK "{\"content\":[{\"type\":\"text\",\"text\":\"" MARKER "\"}]}" CHUNK_END,
-		  CHUNK_FACTS " content=1 any=1" },
-		{ "empty parts", CHUNK "{\"content\":[{\"type\":\"text\",\"text\":\"\"}]}" CHUNK_END, CHUNK_FACTS " any=1" },
-		{ "thinking parts", CHUNK "{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"text\":\"a\"}]}]}"
-		  CHUNK_END, CHUNK_FACTS " reasoning=1 any=1" },
-		{ "reasoning", CHUNK "{\"reasoning\":\"" MARKER "\"}" CHUNK_END, CHUNK_FACTS " reasoning=1 any=1" },
-		{ "reasoning_content", CHUNK "{\"reasoning_content\":\"" MARKER "\",\"content\":null}" CHUNK_END,
-		  CHUNK_FACTS " reasoning=1 any=1" },
-		{ "empty reasoning", CHUNK "{\"reasoning_content\":\"\",\"content\":\"a\"}" CHUNK_END,
-		  CHUNK_FACTS " content=1 any=1" },
-		{ "tool name", CHUNK "{\"tool_calls\":[{\"index\":0,\"id\":\"call_" MARKER "\",\"type\":\"function\",\"function\":"
-		  "{\"name\":\"" MARKER "\",\"arguments\":\"\"}}]}" CHUNK_END, CHUNK_FACTS " tool=1 any=1" },
-		{ "tool arguments", CHUNK "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"q\\\":\\\"" MARKER "\\\"}\"}}]}"
-		  CHUNK_END, CHUNK_FACTS " tool=1 any=1" },
-		{ "empty tool", CHUNK "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"\"}}]}" CHUNK_END,
+		{ "role", CHUNK "{\"role\":\"assistant\",\"content\":\"\"}" CHUNK_END,
 		  CHUNK_FACTS " any=1" },
-		{ "function_call", CHUNK "{\"function_call\":{\"name\":\"f\"}}" CHUNK_END, CHUNK_FACTS " tool=1 any=1" },
-		{ "finish", "{\"choices\":[{\"finish_reason\":\"length\",\"index\":0,\"delta\":{}}]}",
+		{ "null", CHUNK "{\"role\":\"assistant\",\"content\":null}" CHUNK_END,
+		  CHUNK_FACTS " any=1" },
+		{ "content", CHUNK "{\"content\":\" " MARKER "\"}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "escapes", CHUNK "{\"content\":\"\\\"\\\\\"}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "one backslash pair", CHUNK "{\"content\":\"\\\\\"}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "unicode", CHUNK "{\"content\":\"\\ud83d\\ude00 \xf0\x9f\x98\x80\"}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "parts",
+		  CHUNK "{\"content\":[{\"type\":\"text\",\"text\":\"" MARKER "\"}]}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "empty parts",
+		  CHUNK "{\"content\":[{\"type\":\"text\",\"text\":\"\"}]}" CHUNK_END,
+		  CHUNK_FACTS " any=1" },
+		{ "thinking parts",
+		  CHUNK
+		  "{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"type\":\"text\",\"text\":\"a\"}]}]}" CHUNK_END,
+		  CHUNK_FACTS " reasoning=1 any=1" },
+		{ "reasoning", CHUNK "{\"reasoning\":\"" MARKER "\"}" CHUNK_END,
+		  CHUNK_FACTS " reasoning=1 any=1" },
+		{ "reasoning_content",
+		  CHUNK "{\"reasoning_content\":\"" MARKER "\",\"content\":null}" CHUNK_END,
+		  CHUNK_FACTS " reasoning=1 any=1" },
+		{ "empty reasoning",
+		  CHUNK "{\"reasoning_content\":\"\",\"content\":\"a\"}" CHUNK_END,
+		  CHUNK_FACTS " content=1 any=1" },
+		{ "tool name",
+		  CHUNK "{\"tool_calls\":[{\"index\":0,\"id\":\"call_" MARKER
+			"\",\"type\":\"function\",\"function\":"
+			"{\"name\":\"" MARKER "\",\"arguments\":\"\"}}]}" CHUNK_END,
+		  CHUNK_FACTS " tool=1 any=1" },
+		{ "tool arguments",
+		  CHUNK
+		  "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"q\\\":\\\"" MARKER
+		  "\\\"}\"}}]}" CHUNK_END,
+		  CHUNK_FACTS " tool=1 any=1" },
+		{ "empty tool",
+		  CHUNK
+		  "{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"\"}}]}" CHUNK_END,
+		  CHUNK_FACTS " any=1" },
+		{ "function_call", CHUNK "{\"function_call\":{\"name\":\"f\"}}" CHUNK_END,
+		  CHUNK_FACTS " tool=1 any=1" },
+		{ "finish",
+		  "{\"choices\":[{\"finish_reason\":\"length\",\"index\":0,\"delta\":{}}]}",
 		  " choices=1 finished=1 finish=length any=1" },
-		{ "empty finish reason", "{\"choices\":[{\"finish_reason\":\"\",\"index\":0,\"delta\":{}}]}", " choices=1 any=1" },
-		{ "index last", "{\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\",\"index\":3}]}",
+		{ "empty finish reason",
+		  "{\"choices\":[{\"finish_reason\":\"\",\"index\":0,\"delta\":{}}]}",
+		  " choices=1 any=1" },
+		{ "index last",
+		  "{\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\",\"index\":3}]}",
 		  " choices=8 content=8 finished=8 finish=stop any=1" },
-		{ "two choices", "{\"choices\":[{\"index\":1,\"text\":\"a\",\"finish_reason\":\"stop\"},"
+		{ "two choices",
+		  "{\"choices\":[{\"index\":1,\"text\":\"a\",\"finish_reason\":\"stop\"},"
 		  "{\"index\":0,\"text\":\"\",\"finish_reason\":\"length\"}]}",
 		  " choices=3 content=2 finished=3 finish=length any=1" },
-		{ "by position", "{\"choices\":[{\"text\":\"\"},{\"text\":\"a\"}]}", " choices=3 content=2 any=1" },
-		{ "too many choices", "{\"choices\":[{\"index\":63,\"text\":\"a\"},{\"index\":64,\"text\":\"a\"},{\"index\":99}]}",
+		{ "by position", "{\"choices\":[{\"text\":\"\"},{\"text\":\"a\"}]}",
+		  " choices=3 content=2 any=1" },
+		{ "too many choices",
+		  "{\"choices\":[{\"index\":63,\"text\":\"a\"},{\"index\":64,\"text\":\"a\"},{\"index\":99}]}",
 		  " choices=8000000000000000 content=8000000000000000 over=2 any=1" },
-		{ "indey is not index", "{\"choices\":[{\"indey\":5,\"inde\":6,\"indexx\":7,\"text\":\"a\"}]}",
+		{ "indey is not index",
+		  "{\"choices\":[{\"indey\":5,\"inde\":6,\"indexx\":7,\"text\":\"a\"}]}",
 		  " choices=1 content=1 any=1" },
-		{ "usage", "{\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"total_tokens\":17,\"completion_tokens\":6,"
+		{ "usage",
+		  "{\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"total_tokens\":17,\"completion_tokens\":6,"
 		  "\"prompt_tokens_details\":{\"cached_tokens\":4},\"completion_tokens_details\":{\"reasoning_tokens\":2}}}",
 		  " pt=11 ct=6 tt=17 cached=4 rt=2 usage=1 any=1" },
-		{ "usage delta", CHUNK "{\"content\":\"a\"}" ",\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":1,"
-		  "\"prompt_tokens_details\":null}}", CHUNK_FACTS " content=1 pt=11 ct=1 usage=1 any=1" },
+		{ "usage delta",
+		  CHUNK
+		  "{\"content\":\"a\"}"
+		  ",\"finish_reason\":null}],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":1,"
+		  "\"prompt_tokens_details\":null}}",
+		  CHUNK_FACTS " content=1 pt=11 ct=1 usage=1 any=1" },
 		{ "usage null", "{\"choices\":[],\"usage\":null}", " any=1" },
-		{ "whole answer", "{\"id\":\"c\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"" MARKER "\","
-		  "\"reasoning\":\"" MARKER "\",\"tool_calls\":[]},\"finish_reason\":\"stop\",\"logprobs\":{\"content\":[{\"token\":\"" MARKER "\","
+		{ "whole answer",
+		  "{\"id\":\"c\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"" MARKER
+		  "\","
+		  "\"reasoning\":\"" MARKER
+		  "\",\"tool_calls\":[]},\"finish_reason\":\"stop\",\"logprobs\":{\"content\":[{\"token\":\"" MARKER
+		  "\","
 		  "\"logprob\":-0.1,\"bytes\":[1,2]}]}}],\"usage\":{\"completion_tokens\":2}}",
 		  " id=c choices=1 content=1 reasoning=1 finished=1 finish=stop ct=2 usage=1 any=1" },
-		{ "text completion", "{\"object\":\"text_completion\",\"choices\":[{\"index\":0,\"text\":\"" MARKER "\",\"logprobs\":"
-		  "{\"tokens\":[\"" MARKER "\"],\"text_offset\":[0]},\"prompt_token_ids\":[7777,8888]}]}",
+		{ "text completion",
+		  "{\"object\":\"text_completion\",\"choices\":[{\"index\":0,\"text\":\"" MARKER
+		  "\",\"logprobs\":"
+		  "{\"tokens\":[\"" MARKER
+		  "\"],\"text_offset\":[0]},\"prompt_token_ids\":[7777,8888]}]}",
 		  " object=text_completion choices=1 content=1 any=1" },
 		{ "done", "[DONE]", " done=1 any=1" },
 		{ "done, blanks", " [DONE]\n", " done=1 any=1" },
@@ -261,79 +322,136 @@ static void chat(void **state)
 static void others(void **state)
 {
 	static const struct item t[] = {
-		{ "llama.cpp", "{\"index\":0,\"content\":\" " MARKER "\",\"tokens\":[1234],\"stop\":false,\"id_slot\":-1,"
+		{ "llama.cpp",
+		  "{\"index\":0,\"content\":\" " MARKER
+		  "\",\"tokens\":[1234],\"stop\":false,\"id_slot\":-1,"
 		  "\"tokens_predicted\":2,\"tokens_evaluated\":5}",
 		  " choices=1 content=1 stop=0 pt=5 ct=2 tokens=1 any=1" },
-		{ "llama.cpp, second prompt", "{\"index\":1,\"content\":\"a\",\"tokens\":[],\"stop\":false}",
+		{ "llama.cpp, second prompt",
+		  "{\"index\":1,\"content\":\"a\",\"tokens\":[],\"stop\":false}",
 		  " choices=2 content=2 stop=0 tokens=0 any=1" },
-		{ "llama.cpp, end", "{\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,\"stop\":true,\"model\":\"m.gguf\","
-		  "\"tokens_predicted\":16,\"tokens_evaluated\":5,\"generation_settings\":{\"seed\":1,\"stop\":[\"" MARKER "\"]},"
-		  "\"prompt\":\"<s>" MARKER "\",\"has_new_line\":false,\"truncated\":false,\"stop_type\":\"limit\",\"stopping_word\":\"\","
+		{ "llama.cpp, end",
+		  "{\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,\"stop\":true,\"model\":\"m.gguf\","
+		  "\"tokens_predicted\":16,\"tokens_evaluated\":5,\"generation_settings\":{\"seed\":1,\"stop\":[\"" MARKER
+		  "\"]},"
+		  "\"prompt\":\"<s>" MARKER
+		  "\",\"has_new_line\":false,\"truncated\":false,\"stop_type\":\"limit\",\"stopping_word\":\"\","
 		  "\"tokens_cached\":20,\"timings\":{\"cache_n\":1,\"prompt_n\":4,\"prompt_ms\":12.345,\"prompt_per_second\":324.1,"
 		  "\"predicted_n\":16,\"predicted_ms\":251.00099999999998}}",
 		  " model=m.gguf choices=1 finished=1 finish=length stop=1 pt=5 ct=16 timings=1 prompt_n=4 predicted_n=16"
 		  " cache_n=1 prompt_ms=12.345000000000001 predicted_ms=251.00099999999998 tokens=0 any=1" },
-		{ "stop types", "{\"stop\":true,\"stop_type\":\"eos\"}", " choices=1 finished=1 finish=stop stop=1 any=1" },
-		{ "stop type word", "{\"stop\":true,\"stop_type\":\"word\"}", " choices=1 finished=1 finish=stop stop=1 any=1" },
+		{ "stop types", "{\"stop\":true,\"stop_type\":\"eos\"}",
+		  " choices=1 finished=1 finish=stop stop=1 any=1" },
+		{ "stop type word", "{\"stop\":true,\"stop_type\":\"word\"}",
+		  " choices=1 finished=1 finish=stop stop=1 any=1" },
 		{ "stop type none", "{\"stop\":false,\"stop_type\":\"none\"}", " stop=0 any=1" },
-		{ "old stop flags", "{\"content\":\"\",\"stop\":true,\"stopped_eos\":false,\"stopped_limit\":true,\"stopped_word\":false}",
+		{ "old stop flags",
+		  "{\"content\":\"\",\"stop\":true,\"stopped_eos\":false,\"stopped_limit\":true,\"stopped_word\":false}",
 		  " choices=1 finished=1 finish=length stop=1 any=1" },
-		{ "array of documents", "[{\"index\":0,\"content\":\"a\",\"stop\":true},{\"index\":1,\"content\":\"b\",\"stop\":true}]",
+		{ "array of documents",
+		  "[{\"index\":0,\"content\":\"a\",\"stop\":true},{\"index\":1,\"content\":\"b\",\"stop\":true}]",
 		  " choices=3 content=3 stop=1 any=1" },
-		{ "progress", "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}],\"prompt_progress\":"
-		  "{\"total\":9,\"cache\":0,\"processed\":4,\"time_ms\":1}}", " choices=1 progress=1 any=1" },
+		{ "progress",
+		  "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":null}],\"prompt_progress\":"
+		  "{\"total\":9,\"cache\":0,\"processed\":4,\"time_ms\":1}}",
+		  " choices=1 progress=1 any=1" },
 		{ "timings in a chunk", CHUNK "{}" CHUNK_END "x", CHUNK_FACTS " any=1" },
-		{ "ollama chat", "{\"model\":\"l\",\"created_at\":\"2026\",\"message\":{\"role\":\"assistant\",\"content\":\"" MARKER "\"},\"done\":false}",
+		{ "ollama chat",
+		  "{\"model\":\"l\",\"created_at\":\"2026\",\"message\":{\"role\":\"assistant\",\"content\":\"" MARKER
+		  "\"},\"done\":false}",
 		  " model=l choices=1 content=1 stop=0 any=1" },
-		{ "ollama thinking", "{\"message\":{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"" MARKER "\"},\"done\":false}",
+		{ "ollama thinking",
+		  "{\"message\":{\"role\":\"assistant\",\"content\":\"\",\"thinking\":\"" MARKER
+		  "\"},\"done\":false}",
 		  " choices=1 reasoning=1 stop=0 any=1" },
-		{ "ollama tool", "{\"message\":{\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":\"" MARKER "\"}}}]},\"done\":false}",
+		{ "ollama tool",
+		  "{\"message\":{\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":\"" MARKER
+		  "\"}}}]},\"done\":false}",
 		  " choices=1 tool=1 stop=0 any=1" },
-		{ "ollama end", "{\"message\":{\"content\":\"\"},\"done_reason\":\"stop\",\"done\":true,\"prompt_eval_count\":26,"
+		{ "ollama end",
+		  "{\"message\":{\"content\":\"\"},\"done_reason\":\"stop\",\"done\":true,\"prompt_eval_count\":26,"
 		  "\"eval_count\":259,\"eval_duration\":4232710000}",
 		  " choices=1 finished=1 finish=stop stop=1 pt=26 ct=259 any=1" },
-		{ "ollama generate", "{\"response\":\"" MARKER "\",\"done\":false,\"context\":[1,2,3]}", " choices=1 content=1 stop=0 any=1" },
-		{ "ollama generate, empty", "{\"response\":\"\",\"done\":true}", " choices=1 stop=1 any=1" },
-		{ "responses: delta", "{\"content_index\":0,\"delta\":\"" MARKER "\",\"item_id\":\"i\",\"logprobs\":[],\"output_index\":0,"
-		  "\"sequence_number\":4,\"type\":\"response.output_text.delta\"}", " choices=1 content=1 any=1" },
-		{ "responses: empty delta", "{\"type\":\"response.output_text.delta\",\"delta\":\"\"}", " any=1" },
-		{ "responses: done is no delta", "{\"type\":\"response.output_text.done\",\"text\":\"\"}", " choices=1 any=1" },
-		{ "responses: reasoning", "{\"type\":\"response.reasoning_text.delta\",\"delta\":\"" MARKER "\"}",
+		{ "ollama generate",
+		  "{\"response\":\"" MARKER "\",\"done\":false,\"context\":[1,2,3]}",
+		  " choices=1 content=1 stop=0 any=1" },
+		{ "ollama generate, empty", "{\"response\":\"\",\"done\":true}",
+		  " choices=1 stop=1 any=1" },
+		{ "responses: delta",
+		  "{\"content_index\":0,\"delta\":\"" MARKER
+		  "\",\"item_id\":\"i\",\"logprobs\":[],\"output_index\":0,"
+		  "\"sequence_number\":4,\"type\":\"response.output_text.delta\"}",
+		  " choices=1 content=1 any=1" },
+		{ "responses: empty delta",
+		  "{\"type\":\"response.output_text.delta\",\"delta\":\"\"}", " any=1" },
+		{ "responses: done is no delta",
+		  "{\"type\":\"response.output_text.done\",\"text\":\"\"}", " choices=1 any=1" },
+		{ "responses: reasoning",
+		  "{\"type\":\"response.reasoning_text.delta\",\"delta\":\"" MARKER "\"}",
 		  " choices=1 reasoning=1 any=1" },
-		{ "responses: arguments", "{\"type\":\"response.function_call_arguments.delta\",\"delta\":\"" MARKER "\"}",
+		{ "responses: arguments",
+		  "{\"type\":\"response.function_call_arguments.delta\",\"delta\":\"" MARKER "\"}",
 		  " choices=1 tool=1 any=1" },
-		{ "responses: tool name", "{\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"name\":\"" MARKER "\",\"arguments\":\"\"}}",
+		{ "responses: tool name",
+		  "{\"type\":\"response.output_item.added\",\"item\":{\"type\":\"function_call\",\"name\":\"" MARKER
+		  "\",\"arguments\":\"\"}}",
 		  " choices=1 tool=1 any=1" },
-		{ "responses: item done", "{\"type\":\"response.output_item.done\",\"item\":{\"type\":\"function_call\",\"name\":\"" MARKER "\",\"arguments\":\"{}\"}}",
+		{ "responses: item done",
+		  "{\"type\":\"response.output_item.done\",\"item\":{\"type\":\"function_call\",\"name\":\"" MARKER
+		  "\",\"arguments\":\"{}\"}}",
 		  " any=1" },
-		{ "responses: message added", "{\"type\":\"response.output_item.added\",\"item\":{\"type\":\"message\",\"content\":[]}}", " any=1" },
-		{ "responses: created", "{\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"status\":\"in_progress\",\"usage\":null,\"error\":null}}",
+		{ "responses: message added",
+		  "{\"type\":\"response.output_item.added\",\"item\":{\"type\":\"message\",\"content\":[]}}",
+		  " any=1" },
+		{ "responses: created",
+		  "{\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\",\"model\":\"m\",\"status\":\"in_progress\",\"usage\":null,\"error\":null}}",
 		  " model=m id=resp_1 any=1" },
-		{ "responses: completed", "{\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[{\"content\":[{\"text\":\"" MARKER "\"}]}],"
+		{ "responses: completed",
+		  "{\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[{\"content\":[{\"text\":\"" MARKER
+		  "\"}]}],"
 		  "\"usage\":{\"input_tokens\":3,\"input_tokens_details\":{\"cached_tokens\":1},\"output_tokens\":4,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":7}}}",
 		  " id=resp_1 choices=1 finished=1 finish=stop pt=3 ct=4 tt=7 cached=1 rt=0 usage=1 any=1" },
-		{ "responses: incomplete", "{\"response\":{\"status\":\"incomplete\",\"incomplete_details\":{\"reason\":\"max_output_tokens\"}},\"type\":\"response.incomplete\"}",
+		{ "responses: incomplete",
+		  "{\"response\":{\"status\":\"incomplete\",\"incomplete_details\":{\"reason\":\"max_output_tokens\"}},\"type\":\"response.incomplete\"}",
 		  " choices=1 finished=1 finish=length any=1" },
-		{ "responses: failed", "{\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"" MARKER "\"}}}",
+		{ "responses: failed",
+		  "{\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"" MARKER
+		  "\"}}}",
 		  " error=1 code=server_error any=1" },
-		{ "responses: body", "{\"id\":\"resp_2\",\"object\":\"response\",\"status\":\"completed\",\"output\":[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"" MARKER "\"}]},"
-		  "{\"type\":\"message\",\"content\":[{\"type\":\"output_text\",\"text\":\"" MARKER "\"}]},{\"type\":\"function_call\",\"name\":\"f\",\"arguments\":\"{}\"}]}",
+		{ "responses: body",
+		  "{\"id\":\"resp_2\",\"object\":\"response\",\"status\":\"completed\",\"output\":[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"" MARKER
+		  "\"}]},"
+		  "{\"type\":\"message\",\"content\":[{\"type\":\"output_text\",\"text\":\"" MARKER
+		  "\"}]},{\"type\":\"function_call\",\"name\":\"f\",\"arguments\":\"{}\"}]}",
 		  " id=resp_2 object=response choices=1 content=1 reasoning=1 tool=1 finished=1 finish=stop any=1" },
-		{ "anthropic: start", "{\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}",
+		{ "anthropic: start",
+		  "{\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}",
 		  " model=m id=msg_1 choices=1 pt=5 ct=0 usage=1 any=1" },
-		{ "anthropic: text", "{\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"text_delta\",\"text\":\"" MARKER "\"}}",
+		{ "anthropic: text",
+		  "{\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"text_delta\",\"text\":\"" MARKER
+		  "\"}}",
 		  " choices=1 content=1 any=1" },
-		{ "anthropic: tool", "{\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"" MARKER "\",\"input\":{}}}",
+		{ "anthropic: tool",
+		  "{\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"" MARKER
+		  "\",\"input\":{}}}",
 		  " choices=1 tool=1 any=1" },
-		{ "anthropic: end", "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":9}}",
+		{ "anthropic: end",
+		  "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":9}}",
 		  " choices=1 finished=1 finish=stop ct=9 usage=1 any=1" },
-		{ "anthropic: error", "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"" MARKER "\"}}",
+		{ "anthropic: error",
+		  "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"" MARKER
+		  "\"}}",
 		  " error=1 type=overloaded_error any=1" },
-		{ "sglang", "{\"text\":\"" MARKER "\",\"meta_info\":{\"id\":\"ab\",\"finish_reason\":{\"type\":\"length\",\"length\":4},\"prompt_tokens\":3,\"completion_tokens\":4,\"cached_tokens\":1}}",
+		{ "sglang",
+		  "{\"text\":\"" MARKER
+		  "\",\"meta_info\":{\"id\":\"ab\",\"finish_reason\":{\"type\":\"length\",\"length\":4},\"prompt_tokens\":3,\"completion_tokens\":4,\"cached_tokens\":1}}",
 		  " id=ab choices=1 content=1 finished=1 finish=length pt=3 ct=4 cached=1 any=1" },
-		{ "sglang, going on", "{\"text\":\"a\",\"output_ids\":[5,6],\"meta_info\":{\"id\":\"ab\",\"finish_reason\":null}}",
+		{ "sglang, going on",
+		  "{\"text\":\"a\",\"output_ids\":[5,6],\"meta_info\":{\"id\":\"ab\",\"finish_reason\":null}}",
 		  " id=ab choices=1 content=1 any=1" },
-		{ "tgi", "{\"index\":7,\"token\":{\"id\":330,\"text\":\"" MARKER "\",\"logprob\":-1.5,\"special\":false},\"generated_text\":null,\"details\":{\"finish_reason\":\"eos_token\",\"generated_tokens\":7}}",
+		{ "tgi",
+		  "{\"index\":7,\"token\":{\"id\":330,\"text\":\"" MARKER
+		  "\",\"logprob\":-1.5,\"special\":false},\"generated_text\":null,\"details\":{\"finish_reason\":\"eos_token\",\"generated_tokens\":7}}",
 		  " choices=1 content=1 finished=1 finish=stop ct=7 any=1" },
 	};
 
@@ -344,24 +462,37 @@ static void others(void **state)
 static void errors(void **state)
 {
 	static const struct item t[] = {
-		{ "object", "{\"error\":{\"message\":\"" MARKER "\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}}",
+		{ "object",
+		  "{\"error\":{\"message\":\"" MARKER
+		  "\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}}",
 		  " error=1 type=BadRequestError code=400 any=1" },
-		{ "code string", "{\"error\":{\"type\":\"invalid_request_error\",\"code\":\"context_length_exceeded\"}}",
+		{ "code string",
+		  "{\"error\":{\"type\":\"invalid_request_error\",\"code\":\"context_length_exceeded\"}}",
 		  " error=1 type=invalid_request_error code=context_length_exceeded any=1" },
-		{ "code null", "{\"error\":{\"type\":\"t\",\"code\":null}}", " error=1 type=t any=1" },
+		{ "code null", "{\"error\":{\"type\":\"t\",\"code\":null}}",
+		  " error=1 type=t any=1" },
 		{ "string", "{\"error\":\"" MARKER "\"}", " error=1 any=1" },
 		{ "empty string", "{\"error\":\"\"}", " any=1" },
 		{ "null", "{\"error\":null,\"detail\":null}", " any=1" },
 		{ "false", "{\"error\":false}", " any=1" },
 		{ "true", "{\"error\":true}", " error=1 any=1" },
 		{ "number", "{\"error\":7}", " error=1 any=1" },
-		{ "flat (vLLM before 0.10)", "{\"object\":\"error\",\"message\":\"" MARKER "\",\"type\":\"NotFoundError\",\"param\":null,\"code\":404}",
+		{ "flat (vLLM before 0.10)",
+		  "{\"object\":\"error\",\"message\":\"" MARKER
+		  "\",\"type\":\"NotFoundError\",\"param\":null,\"code\":404}",
 		  " object=error error=1 type=NotFoundError code=404 any=1" },
 		{ "detail string", "{\"detail\":\"" MARKER "\"}", " error=1 any=1" },
-		{ "detail list", "{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\"],\"msg\":\"" MARKER "\"}]}", " error=1 any=1" },
-		{ "event", "{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"" MARKER "\"}", " error=1 code=server_error any=1" },
-		{ "tgi", "{\"error\":\"" MARKER "\",\"error_type\":\"overloaded\"}", " error=1 any=1" },
-		{ "llama.cpp", "{\"error\":{\"code\":503,\"message\":\"Loading " MARKER "\",\"type\":\"unavailable_error\"}}",
+		{ "detail list",
+		  "{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\"],\"msg\":\"" MARKER "\"}]}",
+		  " error=1 any=1" },
+		{ "event",
+		  "{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"" MARKER "\"}",
+		  " error=1 code=server_error any=1" },
+		{ "tgi", "{\"error\":\"" MARKER "\",\"error_type\":\"overloaded\"}",
+		  " error=1 any=1" },
+		{ "llama.cpp",
+		  "{\"error\":{\"code\":503,\"message\":\"Loading " MARKER
+		  "\",\"type\":\"unavailable_error\"}}",
 		  " error=1 type=unavailable_error code=503 any=1" },
 	};
 
@@ -375,32 +506,48 @@ static void malformed(void **state)
 		{ "html", "<html><body class=\"" MARKER "\">" MARKER " {\"a\"</body>", " any=1" },
 		{ "text", "Internal Server Error " MARKER, " any=1" },
 		{ "cut in a string", "{\"id\":\"abc", " any=1" },
-		{ "cut in a content", "{\"choices\":[{\"index\":2,\"delta\":{\"content\":\"" MARKER, " choices=4 content=4 any=1" },
+		{ "cut in a content", "{\"choices\":[{\"index\":2,\"delta\":{\"content\":\"" MARKER,
+		  " choices=4 content=4 any=1" },
 		{ "cut in a number", "{\"usage\":{\"prompt_tokens\":12", " pt=12 usage=1 any=1" },
-		{ "missing comma", "{\"id\":\"a\" \"model\":\"b\",\"object\":\"c\"}", " id=a object=c any=1" },
+		{ "missing comma", "{\"id\":\"a\" \"model\":\"b\",\"object\":\"c\"}",
+		  " id=a object=c any=1" },
 		{ "missing colon", "{\"id\" \"a\",\"model\":\"b\"}", " model=b any=1" },
-		{ "two values", "{\"id\":\"a\"\"" MARKER "\",\"model\":\"b\"}", " model=b id=a any=1" },
-		{ "wrong brackets", "{\"choices\":[{\"text\":\"a\"]},\"id\":\"b\"}", " id=b choices=1 content=1 any=1" },
+		{ "two values", "{\"id\":\"a\"\"" MARKER "\",\"model\":\"b\"}",
+		  " model=b id=a any=1" },
+		{ "wrong brackets", "{\"choices\":[{\"text\":\"a\"]},\"id\":\"b\"}",
+		  " id=b choices=1 content=1 any=1" },
 		{ "too many closers", "}}]]{\"id\":\"a\"}}}", " id=a any=1" },
 		{ "junk key", "{id:\"a\",\"model\":\"b\"}", " model=b any=1" },
-		{ "junk numbers", "{\"usage\":{\"prompt_tokens\":12" MARKER ",\"completion_tokens\":--5,\"total_tokens\":1.5}}", " usage=1 any=1" },
-		{ "numbers", "{\"usage\":{\"prompt_tokens\":12.0,\"completion_tokens\":1e3,\"total_tokens\":9223372036854775807}}",
+		{ "junk numbers",
+		  "{\"usage\":{\"prompt_tokens\":12" MARKER
+		  ",\"completion_tokens\":--5,\"total_tokens\":1.5}}",
+		  " usage=1 any=1" },
+		{ "numbers",
+		  "{\"usage\":{\"prompt_tokens\":12.0,\"completion_tokens\":1e3,\"total_tokens\":9223372036854775807}}",
 		  " pt=12 ct=1000 tt=9223372036854775807 usage=1 any=1" },
-		{ "too large", "{\"usage\":{\"prompt_tokens\":9223372036854775808,\"completion_tokens\":123456789012345678901234567890123456789,\"total_tokens\":-1}}",
+		{ "too large",
+		  "{\"usage\":{\"prompt_tokens\":9223372036854775808,\"completion_tokens\":123456789012345678901234567890123456789,\"total_tokens\":-1}}",
 		  " tt=-1 usage=1 any=1" },
 		{ "nullish", "{\"error\":nullx,\"usage\":nul}", " error=1 any=1" },
-		{ "duplicate keys", "{\"id\":\"a\",\"id\":\"b\",\"usage\":{\"prompt_tokens\":1},\"usage\":{\"prompt_tokens\":2}}",
+		{ "duplicate keys",
+		  "{\"id\":\"a\",\"id\":\"b\",\"usage\":{\"prompt_tokens\":1},\"usage\":{\"prompt_tokens\":2}}",
 		  " id=b pt=2 usage=1 any=1" },
 		{ "two documents", "{\"id\":\"a\"}\n{\"model\":\"b\"}", " model=b id=a any=1" },
 		{ "byte-order mark", "\xef\xbb\xbf{\"id\":\"a\"}", " id=a any=1" },
-		{ "bad escapes", "{\"id\":\"a\\qb\\u12\\n\\u00zz\\u\",\"model\":\"\\ud83d\\ude00\\u0000\\u00e9\"}",
+		{ "bad escapes",
+		  "{\"id\":\"a\\qb\\u12\\n\\u00zz\\u\",\"model\":\"\\ud83d\\ude00\\u0000\\u00e9\"}",
 		  " model=???? id=a?b?\n?zz? any=1" },
 		{ "escape at the end", "{\"id\":\"a\\", " any=1" },
-		{ "wrong types", "{\"id\":5,\"model\":{\"id\":\"x\"},\"choices\":{\"index\":1},\"usage\":[1],\"stop\":\"no\",\"tokens\":3}", " any=1" },
-		{ "gap in a string", "{\"id\":\"abc\1G9;def\",\"model\":\"m\"}", " gapped=1 any=1" },
-		{ "gap in a choice", "{\"id\":\"a\",\"choices\":[{\"index\":1,\"delta\":{\"content\":\"b\1G5;c\"}}]}",
+		{ "wrong types",
+		  "{\"id\":5,\"model\":{\"id\":\"x\"},\"choices\":{\"index\":1},\"usage\":[1],\"stop\":\"no\",\"tokens\":3}",
+		  " any=1" },
+		{ "gap in a string", "{\"id\":\"abc\1G9;def\",\"model\":\"m\"}",
+		  " gapped=1 any=1" },
+		{ "gap in a choice",
+		  "{\"id\":\"a\",\"choices\":[{\"index\":1,\"delta\":{\"content\":\"b\1G5;c\"}}]}",
 		  " id=a choices=2 content=2 gapped=1 any=1" },
-		{ "gap in a number", "{\"usage\":{\"prompt_tokens\":12\1G1;3}}", " usage=1 gapped=1 any=1" },
+		{ "gap in a number", "{\"usage\":{\"prompt_tokens\":12\1G1;3}}",
+		  " usage=1 gapped=1 any=1" },
 		{ "gap in the marker", "[DO\1G1;E]", " gapped=1 any=1" },
 		{ "gap first", "\1G1;{\"id\":\"a\"}", " gapped=1" },
 		{ "gap last", "[DONE]\1G1;", " gapped=1 any=1" },
@@ -488,7 +635,8 @@ static void scrubbed(void **state)
 		{ RP_JSON_REQUEST_BODY,
 		  "{\"messages\": [{\"role\":\"user\"}], \"prompt\":[1,22], \"stream\":true}",
 		  "{\"mxxxxxxx\": [{\"xxxx\":\"xxxx\"}], \"prompt\":[x,xx], \"stream\":true}" },
-		{ RP_JSON_RESPONSE_BODY, "{\"choices\":[{\"indey\":1}]}", "{\"choices\":[{\"indez\":x}]}" },
+		{ RP_JSON_RESPONSE_BODY, "{\"choices\":[{\"indey\":1}]}",
+		  "{\"choices\":[{\"indez\":x}]}" },
 		{ RP_JSON_RESPONSE_BODY, "[DONE]", "[DONE]" },
 		{ RP_JSON_RESPONSE_BODY, "[1,2]", "[x,x]" },
 	};
@@ -510,8 +658,8 @@ static void scrubbed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests), cmocka_unit_test(chat), cmocka_unit_test(others),
-		cmocka_unit_test(errors), cmocka_unit_test(malformed), cmocka_unit_test(large),
+		cmocka_unit_test(requests), cmocka_unit_test(chat),	 cmocka_unit_test(others),
+		cmocka_unit_test(errors),   cmocka_unit_test(malformed), cmocka_unit_test(large),
 		cmocka_unit_test(scrubbed),
 	};
 

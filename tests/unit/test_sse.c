@@ -24,7 +24,8 @@ struct ctx {
 static void span_flush(struct ctx *c)
 {
 	if (c->open)
-		log_add(&c->facts, " D%llu-%llu", (unsigned long long)c->from, (unsigned long long)c->to);
+		log_add(&c->facts, " D%llu-%llu", (unsigned long long)c->from,
+			(unsigned long long)c->to);
 	c->open = false;
 }
 
@@ -83,7 +84,8 @@ static void t_feed(void *v, const uint8_t *in, uint8_t *keep, size_t n)
 		case RP_SSE_EVENT:
 			event(c);
 			log_add(&c->story, " E%s", rp_sse_gapped(&c->p) ? "!" : "");
-			log_add(&c->facts, " E%s@%llu", rp_sse_gapped(&c->p) ? "!" : "", (unsigned long long)pos);
+			log_add(&c->facts, " E%s@%llu", rp_sse_gapped(&c->p) ? "!" : "",
+				(unsigned long long)pos);
 			if (c->p.event[0]) {
 				log_add(&c->story, "(%s)", c->p.event);
 				log_add(&c->facts, "(%s)", c->p.event);
@@ -162,34 +164,59 @@ static void sse(void **state)
 		{ "no space", "data:a\n\ndata:  b\n\n", " \"a\" E \" b\" E" },
 		{ "CRLF", "data: a\r\n\r\ndata: b\r\n\r\n", " \"a\" E \"b\" E" },
 		{ "CR", "data: a\r\rdata: b\r\r", " \"a\" E \"b\" E" },
-		{ "mixed", "data: a\r\n\ndata: b\r\r\ndata: c\n\rdata: d\r\n\r\n\n\r", " \"a\" E \"b\" E \"c\" E \"d\" E" },
+		{ "mixed", "data: a\r\n\ndata: b\r\r\ndata: c\n\rdata: d\r\n\r\n\n\r",
+		  " \"a\" E \"b\" E \"c\" E \"d\" E" },
 		{ "blank lines", "\n\r\n\n\ndata: a\n\n\n\n\r\r\n", " \"a\" E" },
 		{ "several lines", "data: a\ndata:\ndata\ndata: b\r\n\r\n", " \"a\n\n\nb\" E" },
-		{ "several lines, CRLF", "event: x\r\ndata: a\r\nid: 1\r\ndata: b\r\n\r\nevent: x\rdata: a\rdata: b\r\r",
+		{ "several lines, CRLF",
+		  "event: x\r\ndata: a\r\nid: 1\r\ndata: b\r\n\r\nevent: x\rdata: a\rdata: b\r\r",
 		  " \"a\nb\" E(x) \"a\nb\" E(x)" },
 		{ "empty", "data\n\ndata:\n\ndata: \n\n", " \"\" E \"\" E \"\" E" },
-		{ "byte-order mark", "\xef\xbb\xbf" "data: a\n\n", " \"a\" E" },
-		{ "two marks", "\xef\xbb\xbf\xef\xbb\xbf" "data: a\n\ndata: b\n\n", " \"b\" E" },
-		{ "half a mark", "\xef\xbb" "data: a\n\ndata: b\n\n", " \"b\" E" },
+		{ "byte-order mark",
+		  "\xef\xbb\xbf"
+		  "data: a\n\n",
+		  " \"a\" E" },
+		{ "two marks",
+		  "\xef\xbb\xbf\xef\xbb\xbf"
+		  "data: a\n\ndata: b\n\n",
+		  " \"b\" E" },
+		{ "half a mark",
+		  "\xef\xbb"
+		  "data: a\n\ndata: b\n\n",
+		  " \"b\" E" },
 		{ "half a mark, line end", "\xef\n\ndata: b\n\n", " \"b\" E" },
-		{ "mark later", "data: a\n\n\xef\xbb\xbf" "data: b\n\n", " \"a\" E" },
+		{ "mark later",
+		  "data: a\n\n\xef\xbb\xbf"
+		  "data: b\n\n",
+		  " \"a\" E" },
 		{ "mark, blank", "\xef\xbb\xbf\ndata: b\n\n", " \"b\" E" },
-		{ "comments", ": " MARKER "\n\n:\n:" MARKER "\r\ndata: a\n: x\n\n:\r", " C C C C \"a\" E C" },
-		{ "other fields", "id: " MARKER "\nretry: 3000\nevent: ping\ndata: a\n\nretry: 1\n\nevent: x\n\ndata: b\n\n",
+		{ "comments", ": " MARKER "\n\n:\n:" MARKER "\r\ndata: a\n: x\n\n:\r",
+		  " C C C C \"a\" E C" },
+		{ "other fields",
+		  "id: " MARKER
+		  "\nretry: 3000\nevent: ping\ndata: a\n\nretry: 1\n\nevent: x\n\ndata: b\n\n",
 		  " \"a\" E(ping) \"b\" E" },
-		{ "unknown", MARKER ": " MARKER "\n" MARKER "\ndata : " MARKER "\nDATA: " MARKER "\ndatax: " MARKER "\n data: a\ndat\ndata: a\n\n",
+		{ "unknown",
+		  MARKER ": " MARKER "\n" MARKER "\ndata : " MARKER "\nDATA: " MARKER
+			 "\ndatax: " MARKER "\n data: a\ndat\ndata: a\n\n",
 		  " \"a\" E" },
 		{ "event after data", "data: a\nevent: error\n\n", " \"a\" E(error)" },
-		{ "event twice", "event: a\nevent: b\nevent\ndata: c\n\nevent: a\nevent: b\ndata: c\n\n", " \"c\" E \"c\" E(b)" },
-		{ "event, long", "event:response.output_text.delta\ndata: c\n\n", " \"c\" E(response.output)" },
+		{ "event twice",
+		  "event: a\nevent: b\nevent\ndata: c\n\nevent: a\nevent: b\ndata: c\n\n",
+		  " \"c\" E \"c\" E(b)" },
+		{ "event, long", "event:response.output_text.delta\ndata: c\n\n",
+		  " \"c\" E(response.output)" },
 		{ "colons", "data:: a:b\n\n:data: a\n\n", " \": a:b\" E C" },
 		{ "text", "Internal Server Error " MARKER "\n" MARKER, "" },
 		{ "eof in an event", "data: a\n\1E;", " -" },
 		{ "gap in data", "data: ab\1G9;cd\n\ndata: e\n\n", " \"ab~\" E! \"e\" E" },
-		{ "gap over a line end", "data: ab\1G9;ata: cd\n\ndata: e\n\n", " \"ab~\" E! \"e\" E" },
+		{ "gap over a line end", "data: ab\1G9;ata: cd\n\ndata: e\n\n",
+		  " \"ab~\" E! \"e\" E" },
 		{ "gap up to a line end", "data: ab\1G9;\n\ndata: e\n\n", " \"ab~\" E! \"e\" E" },
-		{ "gap up to the blank line", "data: ab\1G9;\ndata: c\n\ndata: e\n\n", " \"ab~\nc\" E! \"e\" E" },
-		{ "gap between events", "data: a\n\n\1G9;ata: b\n\ndata: c\n\n", " \"a\" E \"~c\" E" },
+		{ "gap up to the blank line", "data: ab\1G9;\ndata: c\n\ndata: e\n\n",
+		  " \"ab~\nc\" E! \"e\" E" },
+		{ "gap between events", "data: a\n\n\1G9;ata: b\n\ndata: c\n\n",
+		  " \"a\" E \"~c\" E" },
 		{ "gap first", "\1G9;b\ndata: a\n\ndata: c\n\n", " \"~a\" E! \"c\" E" },
 		{ "gap in a name", "da\1G9;ta: b\n\ndata: c\n\n", " \"~c\" E" },
 		{ "gap in a comment", ": a\1G9;b\n\ndata: c\n\n", " \"~c\" E" },
@@ -264,7 +291,8 @@ static void chain_body(struct chain *c, const uint8_t *in, uint8_t *keep, size_t
 		used = rp_sse_next(&c->sse, in + i, keep ? keep + i : NULL, n - i, &it);
 		switch (it.type) {
 		case RP_SSE_DATA:
-			rp_json_feed(&c->json, in + i + it.pos, keep ? keep + i + it.pos : NULL, it.len);
+			rp_json_feed(&c->json, in + i + it.pos, keep ? keep + i + it.pos : NULL,
+				     it.len);
 			break;
 		case RP_SSE_NEWLINE:
 			rp_json_feed(&c->json, (const uint8_t *)"\n", NULL, 1);
@@ -303,7 +331,8 @@ static void chain_feed(void *v, const uint8_t *in, uint8_t *keep, size_t n)
 		switch (it.type) {
 		case RP_HTTP1_HEAD:
 			log_add(&c->story, "%u", c->http.head.status);
-			rp_sse_init(&c->sse, !strcmp(c->http.head.content_type, "application/x-ndjson"));
+			rp_sse_init(&c->sse,
+				    !strcmp(c->http.head.content_type, "application/x-ndjson"));
 			rp_json_init(&c->json, RP_JSON_RESPONSE_BODY);
 			break;
 		case RP_HTTP1_BODY:
@@ -352,11 +381,11 @@ static struct log *chain_story(void *v)
 	return &((struct chain *)v)->story;
 }
 
-static const struct subject chain_subject = {
-	chain_open, chain_feed, chain_ctl, chain_close, chain_story, chain_story
-};
+static const struct subject chain_subject = { chain_open,  chain_feed,	chain_ctl,
+					      chain_close, chain_story, chain_story };
 
-#define DATA(rest) "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[" rest "}\n\n"
+#define DATA(rest) \
+	"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[" rest "}\n\n"
 #define DELTA(d) DATA("{\"index\":0,\"delta\":{" d "},\"finish_reason\":null}]")
 #define TOK DELTA("\"content\":\"" MARKER "\"")
 #define ROLE DELTA("\"role\":\"assistant\",\"content\":\"\"")
@@ -368,18 +397,31 @@ static void chain(void **state)
 {
 	static const struct item t[] = {
 		{ "C1", TOK TOK TOK DONE, " [c1 content] [c1 content] [c1 content] [done]" },
-		{ "C2", ROLE DELTA("\"reasoning\":\"" MARKER "\"") DELTA("\"reasoning_content\":\"x\"") TOK DONE,
+		{ "C2",
+		  ROLE DELTA("\"reasoning\":\"" MARKER "\"") DELTA("\"reasoning_content\":\"x\"")
+			  TOK DONE,
 		  " [c1] [c1 reasoning] [c1 reasoning] [c1 content] [done]" },
-		{ "C4", ROLE TOK DATA("{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]") USAGE(3) DONE,
+		{ "C4",
+		  ROLE TOK DATA("{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]") USAGE(3)
+			  DONE,
 		  " [c1] [c1 content] [c1 stop] [c1 3] [done]" },
-		{ "C6", "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\nid: 7\n" TOK "retry: 3000\n\n"
+		{ "C6",
+		  "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\nid: 7\n" TOK
+		  "retry: 3000\n\n"
 		  "data: {\"choices\":[{\"index\":0,\"delta\":\ndata: {\"content\":\"c\"}}]}\n\ndata:[DONE]\n\n",
 		  " [ content] [c1 content] [ content] [done]" },
-		{ "C8", DATA("{\"index\":0,\"delta\":{\"content\":\"" MARKER "\"}}],\"usage\":{\"completion_tokens\":6}"), " [c1 content 6]" },
+		{ "C8",
+		  DATA("{\"index\":0,\"delta\":{\"content\":\"" MARKER
+		       "\"}}],\"usage\":{\"completion_tokens\":6}"),
+		  " [c1 content 6]" },
 		{ "keep-alive", ": " MARKER "\n\n" TOK ":\n\n" DONE, " : [c1 content] : [done]" },
-		{ "error", TOK "event: error\ndata: {\"error\":{\"message\":\"" MARKER "\",\"type\":\"server_error\"}}\n\n",
+		{ "error",
+		  TOK "event: error\ndata: {\"error\":{\"message\":\"" MARKER
+		      "\",\"type\":\"server_error\"}}\n\n",
 		  " [c1 content] [ error server_error]" },
-		{ "tool", DELTA("\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"" MARKER "\",\"arguments\":\"" MARKER "\"}}]"),
+		{ "tool",
+		  DELTA("\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"" MARKER
+			"\",\"arguments\":\"" MARKER "\"}}]"),
 		  " [c1 tool]" },
 	};
 
@@ -392,14 +434,16 @@ static void chain(void **state)
 		log_add(&want, "200");
 		log_add(&want, "%s end", t[i].want);
 
-		log_add(&in, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
+		log_add(&in,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
 		log_bytes(&in, t[i].in, n);
 		log_add(&in, "\1E;");
 		check_script(&chain_subject, &c, t[i].name, in.s, in.n, want.s);
 
 		/* chunks that have nothing to do with events */
 		in.n = 0;
-		log_add(&in, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+		log_add(&in,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
 		log_add(&in, "%zx\r\n", a);
 		log_bytes(&in, t[i].in, a);
 		log_add(&in, "\r\n%zX;" MARKER "\r\n", n - a);
@@ -419,7 +463,8 @@ static void large(void **state)
 	struct log in = { 0 };
 
 	(void)state;
-	log_add(&in, "HTTP/1.1 200 OK\r\n\r\ndata: {\"id\":\"c1\",\"choices\":[{\"delta\":{\"content\":\"");
+	log_add(&in,
+		"HTTP/1.1 200 OK\r\n\r\ndata: {\"id\":\"c1\",\"choices\":[{\"delta\":{\"content\":\"");
 	while (in.n < 200000)
 		log_add(&in, MARKER " \\\"\\n ");
 	log_add(&in, "\"},\"index\":0}]}\n\n" DONE "\1E;");
@@ -438,7 +483,9 @@ static void large(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sse), cmocka_unit_test(ndjson), cmocka_unit_test(chain),
+		cmocka_unit_test(sse),
+		cmocka_unit_test(ndjson),
+		cmocka_unit_test(chain),
 		cmocka_unit_test(large),
 	};
 

@@ -68,7 +68,9 @@ static void on_notice(void *ctx, const char *line)
 static struct world *world_opts(const struct rp_timeline_opts *o)
 {
 	struct world *w = calloc(1, sizeof(*w));
-	struct rp_observer obs = { .ctx = w, .record = on_record, .gap = on_gap, .notice = on_notice };
+	struct rp_observer obs = {
+		.ctx = w, .record = on_record, .gap = on_gap, .notice = on_notice
+	};
 
 	w->t = rp_timeline_new(o);
 	assert_non_null(w->t);
@@ -156,13 +158,16 @@ static void world_end(struct world *w)
 
 static struct rp_event_hdr hdr(uint8_t type, size_t size, uint64_t ts, uint32_t pid, uint32_t tid)
 {
-	return (struct rp_event_hdr){ .size = (uint32_t)size, .type = type, .ts = ts, .pid = pid, .tid = tid };
+	return (struct rp_event_hdr){
+		.size = (uint32_t)size, .type = type, .ts = ts, .pid = pid, .tid = tid
+	};
 }
 
 static void session(struct world *w, bool hooks)
 {
 	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0) };
-	struct rp_ev_listener l = { .h = hdr(RP_EV_LISTENER, sizeof(l), 1, 100, 0), .port = 8000,
+	struct rp_ev_listener l = { .h = hdr(RP_EV_LISTENER, sizeof(l), 1, 100, 0),
+				    .port = 8000,
 				    .family = AF_INET };
 	struct rp_ev_clock c = { .h = hdr(RP_EV_CLOCK, sizeof(c), 1, 0, 0),
 				 .offset = 1700000000000000000LL };
@@ -184,19 +189,25 @@ static void session(struct world *w, bool hooks)
 
 static void open_conn(struct world *w, uint64_t conn, uint64_t ts)
 {
-	struct rp_ev_conn_open e = { .h = hdr(RP_EV_CONN_OPEN, sizeof(e), ts, 0, 0), .conn = conn,
-				     .family = AF_INET, .lport = 8000, .rport = (uint16_t)(40000 + conn),
-				     .laddr = { 127, 0, 0, 1 }, .raddr = { 127, 0, 0, 1 },
-				     .rtt_status = RP_RTT_HANDSHAKE, .rtt_us = 31 };
-	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), ts, 100, 0), .conn = conn,
+	struct rp_ev_conn_open e = { .h = hdr(RP_EV_CONN_OPEN, sizeof(e), ts, 0, 0),
+				     .conn = conn,
+				     .family = AF_INET,
+				     .lport = 8000,
+				     .rport = (uint16_t)(40000 + conn),
+				     .laddr = { 127, 0, 0, 1 },
+				     .raddr = { 127, 0, 0, 1 },
+				     .rtt_status = RP_RTT_HANDSHAKE,
+				     .rtt_us = 31 };
+	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), ts, 100, 0),
+				      .conn = conn,
 				      .proto = RP_PROTO_HTTP1 };
 
 	feed(w, &e);
 	feed(w, &p);
 }
 
-static void data_n(struct world *w, uint64_t conn, enum rp_dir dir, uint64_t ts, const char *s, size_t n,
-		   uint32_t missing, bool lost)
+static void data_n(struct world *w, uint64_t conn, enum rp_dir dir, uint64_t ts, const char *s,
+		   size_t n, uint32_t missing, bool lost)
 {
 	size_t size = (sizeof(struct rp_ev_data) + n + 7) & ~(size_t)7;
 	struct rp_ev_data *e = calloc(1, size);
@@ -237,15 +248,19 @@ static void txc(struct world *w, uint64_t conn, uint64_t ts, const char *s)
 
 static void state(struct world *w, uint64_t conn, uint64_t ts, uint32_t what)
 {
-	struct rp_ev_conn_state e = { .h = hdr(RP_EV_CONN_STATE, sizeof(e), ts, 0, 0), .conn = conn, .what = what };
+	struct rp_ev_conn_state e = { .h = hdr(RP_EV_CONN_STATE, sizeof(e), ts, 0, 0),
+				      .conn = conn,
+				      .what = what };
 
 	feed(w, &e);
 }
 
 static void close_conn(struct world *w, uint64_t conn, uint64_t ts)
 {
-	struct rp_ev_conn_close e = { .h = hdr(RP_EV_CONN_CLOSE, sizeof(e), ts, 0, 0), .conn = conn,
-				      .rx = w->off[conn][RP_RX], .tx = w->off[conn][RP_TX] };
+	struct rp_ev_conn_close e = { .h = hdr(RP_EV_CONN_CLOSE, sizeof(e), ts, 0, 0),
+				      .conn = conn,
+				      .rx = w->off[conn][RP_RX],
+				      .tx = w->off[conn][RP_TX] };
 
 	feed(w, &e);
 }
@@ -260,34 +275,50 @@ static void tick(struct world *w, uint64_t ts)
 static uint32_t hook_seq[8];
 static void hook(struct world *w, int role_index, uint64_t ts, uint32_t tid, uint64_t a, uint64_t b)
 {
-	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), ts, 100, tid), .hook = (uint16_t)role_index,
-				.n = role_index == 1 ? 2 : 1, .ok = 3, .seq = hook_seq[role_index]++,
+	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), ts, 100, tid),
+				.hook = (uint16_t)role_index,
+				.n = role_index == 1 ? 2 : 1,
+				.ok = 3,
+				.seq = hook_seq[role_index]++,
 				.val = { a, b } };
 
 	feed(w, &e);
 }
 
-#define POST_(path, body, len) \
-	"POST " path " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " len \
+#define POST_(path, body, len)                                                           \
+	"POST " path                                                                     \
+	" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " len \
 	"\r\nX-Request-Id: r-1\r\nAuthorization: Bearer SECRET\r\n\r\n" body
-#define REQ POST_("/v1/chat/completions", "{\"model\":\"tiny\",\"stream\":true,\"messages\":[{\"content\":\"SECRET!!\"}]}", "66")
+#define REQ                                                                                     \
+	POST_("/v1/chat/completions",                                                           \
+	      "{\"model\":\"tiny\",\"stream\":true,\"messages\":[{\"content\":\"SECRET!!\"}]}", \
+	      "66")
 /* The prompt must not survive. */
-#define REQ_PLAIN POST_("/v1/chat/completions", "{\"model\":\"tiny\",\"stream\":false,\"messages\":[{\"content\":\"SECRET!\"}]}", "66")
+#define REQ_PLAIN                                                                               \
+	POST_("/v1/chat/completions",                                                           \
+	      "{\"model\":\"tiny\",\"stream\":false,\"messages\":[{\"content\":\"SECRET!\"}]}", \
+	      "66")
 #define HDR "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-#define HDR_CHUNKED "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
-#define DELTA(d) "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":" d ",\"finish_reason\":null}]}\n\n"
+#define HDR_CHUNKED \
+	"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define DELTA(d)                                                                                           \
+	"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":" d \
+	",\"finish_reason\":null}]}\n\n"
 #define TOK DELTA("{\"content\":\"SECRET\"}")
 #define ROLE DELTA("{\"role\":\"assistant\",\"content\":\"\"}")
-#define FINISH "data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
-#define USAGE(n) "data: {\"id\":\"c1\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":" #n "}}\n\n"
+#define FINISH \
+	"data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"length\"}]}\n\n"
+#define USAGE(n)                                                                                       \
+	"data: {\"id\":\"c1\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":" #n \
+	"}}\n\n"
 #define DONE "data: [DONE]\n\n"
 #define END "0\r\n\r\n"
 
 #define NSV(r, f) ((r)->v[RP_FIELD_##f].known ? (r)->v[RP_FIELD_##f].i : INT64_MIN)
-#define is_ms(r, f, ms) assert_int_equal(NSV(r, f), (int64_t)((ms) * 1000000LL))
-#define is_null(r, f, reason)                                        \
-	do {                                                         \
-		assert_false((r)->v[RP_FIELD_##f].known);            \
+#define is_ms(r, f, ms) assert_int_equal(NSV(r, f), (int64_t)((ms)*1000000LL))
+#define is_null(r, f, reason)                                                           \
+	do {                                                                            \
+		assert_false((r)->v[RP_FIELD_##f].known);                               \
 		assert_string_equal(rp_reason_names[(r)->v[RP_FIELD_##f].why], reason); \
 	} while (0)
 
@@ -401,10 +432,13 @@ static void c6(void **st)
 	open_conn(w, 1, 1 * MS);
 	rx(w, 1, 1000 * MS, REQ);
 	tx(w, 1, 1001 * MS, HDR_CHUNKED);
-	txc(w, 1, 1010 * MS, "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n");
-	txc(w, 1, 1020 * MS, "id: 7\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\n");
+	txc(w, 1, 1010 * MS,
+	    "data:{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n");
+	txc(w, 1, 1020 * MS,
+	    "id: 7\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"}}]}\n\n");
 	txc(w, 1, 1025 * MS, "retry: 3000\n\n");
-	txc(w, 1, 1030 * MS, "data: {\"choices\":[{\"index\":0,\"delta\":\ndata: {\"content\":\"c\"}}]}\n\n");
+	txc(w, 1, 1030 * MS,
+	    "data: {\"choices\":[{\"index\":0,\"delta\":\ndata: {\"content\":\"c\"}}]}\n\n");
 	txc(w, 1, 1031 * MS, ": ping\n\n");
 	txc(w, 1, 1040 * MS, "data:[DONE]\n\n");
 	tx(w, 1, 1040 * MS, END);
@@ -434,8 +468,14 @@ static void c8(void **st)
 			char ev[512], usage[128] = "";
 
 			if (with)
-				snprintf(usage, sizeof(usage), ",\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d}", total[i]);
-			snprintf(ev, sizeof(ev), "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRET\"}}]%s}\n\n", usage);
+				snprintf(
+					usage, sizeof(usage),
+					",\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d}",
+					total[i]);
+			snprintf(
+				ev, sizeof(ev),
+				"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRET\"}}]%s}\n\n",
+				usage);
 			txc(w, 1, at[i] * MS, ev);
 		}
 		tx(w, 1, 1700 * MS, END);
@@ -443,7 +483,8 @@ static void c8(void **st)
 		assert_non_null(strstr(w->json[0], "\"icl_ms\":[300,50,150]"));
 		if (with) {
 			assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 10);
-			assert_non_null(strstr(w->json[0], "\"itl_ms\":[50,50,50,50,50,50,50,75,75]"));
+			assert_non_null(
+				strstr(w->json[0], "\"itl_ms\":[50,50,50,50,50,50,50,75,75]"));
 		} else {
 			is_null(&w->rec[0], TOK_COMPLETION, "not_reported");
 		}
@@ -475,11 +516,15 @@ static void b7(void **st)
 static void plain_usage(void **st)
 {
 	struct world *w = world_new();
-	const char *body = "{\"id\":\"c9\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"SECRET\"},\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":7,\"prompt_tokens\":3}}";
+	const char *body =
+		"{\"id\":\"c9\",\"choices\":[{\"index\":0,\"message\":{\"content\":\"SECRET\"},\"finish_reason\":\"stop\"}],\"usage\":{\"completion_tokens\":7,\"prompt_tokens\":3}}";
 	char resp[1024];
 
 	(void)st;
-	snprintf(resp, sizeof(resp), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", strlen(body), body);
+	snprintf(
+		resp, sizeof(resp),
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		strlen(body), body);
 	session(w, false);
 	/* cut at every byte into two writes, on one kept connection */
 	open_conn(w, 1, 1 * MS);
@@ -501,13 +546,17 @@ static void plain_usage(void **st)
 /* Every split of a response into two writes: the same tokens. */
 static void splits(void **st)
 {
-	static const char resp[] = HDR_CHUNKED "5d\r\n" TOK "\r\n" "5d\r\n" TOK "\r\n" "e\r\n" DONE "\r\n" END;
+	static const char resp[] = HDR_CHUNKED "5d\r\n" TOK "\r\n"
+					       "5d\r\n" TOK "\r\n"
+					       "e\r\n" DONE "\r\n" END;
 	char fixed[1024];
 	size_t n;
 
 	(void)st;
 	/* the chunk size depends on the macro: compute it */
-	n = (size_t)snprintf(fixed, sizeof(fixed), HDR_CHUNKED "%zx\r\n" TOK "\r\n%zx\r\n" TOK "\r\ne\r\n" DONE "\r\n" END,
+	n = (size_t)snprintf(fixed, sizeof(fixed),
+			     HDR_CHUNKED "%zx\r\n" TOK "\r\n%zx\r\n" TOK "\r\ne\r\n" DONE
+					 "\r\n" END,
 			     strlen(TOK), strlen(TOK));
 	(void)resp;
 	for (size_t cut = 1; cut < n; cut++) {
@@ -610,14 +659,20 @@ static void ends(void **st)
 		/* closing is the framing: its end marks decide */
 		{ { RP_LOCAL_FIN }, true, false, false, true, RP_END_COMPLETE },
 		{ { RP_PEER_FIN, RP_LOCAL_FIN }, true, false, false, true, RP_END_COMPLETE },
-		{ { RP_PEER_FIN, RP_LOCAL_FIN }, true, false, false, false, RP_END_CLIENT_DISCONNECT },
+		{ { RP_PEER_FIN, RP_LOCAL_FIN },
+		  true,
+		  false,
+		  false,
+		  false,
+		  RP_END_CLIENT_DISCONNECT },
 		{ { RP_LOCAL_FIN }, true, false, true, false, RP_END_SERVER_CLOSE },
 	};
 
 	(void)st;
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		struct world *w = world_new();
-		struct rp_ev_proc p = { .h = hdr(RP_EV_PROC, sizeof(p), 1105 * MS, 100, 0), .what = RP_PROC_EXIT };
+		struct rp_ev_proc p = { .h = hdr(RP_EV_PROC, sizeof(p), 1105 * MS, 100, 0),
+					.what = RP_PROC_EXIT };
 
 		session(w, false);
 		open_conn(w, 1, 1 * MS);
@@ -749,8 +804,11 @@ static void loss_of_first(void **st)
 static void census(void **st)
 {
 	struct world *w = world_new();
-	struct rp_ev_loss l = { .h = hdr(RP_EV_LOSS, sizeof(l), 3000 * MS, 0, 0), .lost = { 5 }, .seen = { 9 } };
-	struct rp_ev_conn_close alive = { .h = hdr(RP_EV_ALIVE, sizeof(alive), 3000 * MS, 0, 0), .conn = 2 };
+	struct rp_ev_loss l = { .h = hdr(RP_EV_LOSS, sizeof(l), 3000 * MS, 0, 0),
+				.lost = { 5 },
+				.seen = { 9 } };
+	struct rp_ev_conn_close alive = { .h = hdr(RP_EV_ALIVE, sizeof(alive), 3000 * MS, 0, 0),
+					  .conn = 2 };
 	struct rp_event_hdr end = hdr(RP_EV_ALIVE_END, sizeof(end), 3000 * MS, 0, 0);
 
 	(void)st;
@@ -791,8 +849,11 @@ static void truncated(void **st)
 	rx(w, 1, 1000 * MS, REQ);
 	tx(w, 1, 1001 * MS, HDR_CHUNKED);
 	/* one event of 5000 bytes, of which 80 were copied */
-	snprintf(head, sizeof(head), "%x\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRETSECRET", 5000);
-	data_n(w, 1, RP_TX, 1010 * MS, head, strlen(head), (uint32_t)(5000 + 6 + 2 - strlen(head)), false);
+	snprintf(head, sizeof(head),
+		 "%x\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"SECRETSECRET",
+		 5000);
+	data_n(w, 1, RP_TX, 1010 * MS, head, strlen(head), (uint32_t)(5000 + 6 + 2 - strlen(head)),
+	       false);
 	txc(w, 1, 1020 * MS, TOK DONE);
 	tx(w, 1, 1030 * MS, END);
 	assert_int_equal(w->n, 1);
@@ -807,9 +868,13 @@ static void truncated(void **st)
 static void pre_attach(void **st)
 {
 	struct world *w = world_new();
-	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1000 * MS, 100, 0), .conn = 1,
-				     .family = AF_INET, .lport = 8000, .rport = 4000 };
-	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), 1000 * MS, 100, 0), .conn = 1,
+	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1000 * MS, 100, 0),
+				     .conn = 1,
+				     .family = AF_INET,
+				     .lport = 8000,
+				     .rport = 4000 };
+	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), 1000 * MS, 100, 0),
+				      .conn = 1,
 				      .proto = RP_PROTO_MIDSTREAM };
 
 	(void)st;
@@ -855,7 +920,8 @@ static void framing(void **st)
 	/* two at once, and a 100 before the first answer */
 	rx(w, 1, 1100 * MS, REQ_PLAIN REQ);
 	tx(w, 1, 1101 * MS, "HTTP/1.1 100 Continue\r\n\r\n");
-	tx(w, 1, 1200 * MS, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	tx(w, 1, 1200 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
 	tx(w, 1, 1300 * MS, HDR_CHUNKED);
 	txc(w, 1, 1310 * MS, TOK DONE);
 	tx(w, 1, 1320 * MS, END);
@@ -871,20 +937,24 @@ static void framing(void **st)
 static void errors(void **st)
 {
 	struct world *w = world_new();
-	const char *body = "{\"error\":{\"code\":400,\"message\":\"SECRET\",\"type\":\"invalid_request_error\"}}";
+	const char *body =
+		"{\"error\":{\"code\":400,\"message\":\"SECRET\",\"type\":\"invalid_request_error\"}}";
 	char resp[512];
 
 	(void)st;
 	session(w, false);
 	open_conn(w, 1, 1 * MS);
-	snprintf(resp, sizeof(resp), "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-		 strlen(body), body);
+	snprintf(
+		resp, sizeof(resp),
+		"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		strlen(body), body);
 	rx(w, 1, 1000 * MS, REQ);
 	tx(w, 1, 1010 * MS, resp);
 	rx(w, 1, 2000 * MS, REQ);
 	tx(w, 1, 2010 * MS, HDR_CHUNKED);
 	txc(w, 1, 2020 * MS, TOK);
-	txc(w, 1, 2030 * MS, "data: {\"error\":{\"message\":\"SECRET\",\"type\":\"EngineDead\",\"code\":500}}\n\n" DONE);
+	txc(w, 1, 2030 * MS,
+	    "data: {\"error\":{\"message\":\"SECRET\",\"type\":\"EngineDead\",\"code\":500}}\n\n" DONE);
 	tx(w, 1, 2030 * MS, END);
 	assert_int_equal(w->n, 2);
 	for (int i = 0; i < 2; i++) {
@@ -906,8 +976,10 @@ static void embeddings(void **st)
 	(void)st;
 	session(w, false);
 	open_conn(w, 1, 1 * MS);
-	rx(w, 1, 1000 * MS, POST_("/v1/embeddings", "{\"model\":\"tiny\",\"input\":[\"SECRET\",\"b\"]}", "39"));
-	tx(w, 1, 1100 * MS, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	rx(w, 1, 1000 * MS,
+	   POST_("/v1/embeddings", "{\"model\":\"tiny\",\"input\":[\"SECRET\",\"b\"]}", "39"));
+	tx(w, 1, 1100 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
 	assert_int_equal(w->n, 1);
 	assert_int_equal(w->rec[0].operation, RP_OP_EMBEDDINGS);
 	is_ms(&w->rec[0], S_DURATION, 100);
@@ -968,7 +1040,8 @@ static void tls(void **st)
 	session(w, false);
 	for (uint64_t c = 1; c <= 2; c++) {
 		struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), c * MS, 100, 0),
-					      .conn = c, .proto = RP_PROTO_TLS };
+					      .conn = c,
+					      .proto = RP_PROTO_TLS };
 
 		open_conn(w, c, c * MS);
 		feed(w, &p);
@@ -1001,14 +1074,30 @@ static void hostile(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4), cmocka_unit_test(c1), cmocka_unit_test(c2), cmocka_unit_test(c6),
-		cmocka_unit_test(c8), cmocka_unit_test(b7), cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits), cmocka_unit_test(engine_join), cmocka_unit_test(out_of_order),
-		cmocka_unit_test(ends), cmocka_unit_test(late_write), cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss), cmocka_unit_test(loss_of_first), cmocka_unit_test(census),
-		cmocka_unit_test(truncated), cmocka_unit_test(pre_attach), cmocka_unit_test(framing),
-		cmocka_unit_test(errors), cmocka_unit_test(embeddings), cmocka_unit_test(limits),
-		cmocka_unit_test(tls), cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),
+		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),
+		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),
+		cmocka_unit_test(b7),
+		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),
+		cmocka_unit_test(engine_join),
+		cmocka_unit_test(out_of_order),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),
+		cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),
+		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),
+		cmocka_unit_test(framing),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(tls),
+		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 #define REQPROBE_TEST_UTIL_H
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE	/* memmem */
+#define _GNU_SOURCE /* memmem */
 #endif
 
 #include <setjmp.h>
@@ -54,7 +54,7 @@ static inline uint8_t *guard_buf(int slot, size_t n)
 }
 
 struct ctl {
-	size_t at;	/* before this byte of the data */
+	size_t at; /* before this byte of the data */
 	char op;
 	uint64_t arg;
 };
@@ -108,8 +108,8 @@ static inline void log_bytes(struct log *l, const void *p, size_t n)
 	l->s[l->n] = 0;
 }
 
-__attribute__((format(printf, 2, 3)))
-static inline void log_add(struct log *l, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline void log_add(struct log *l, const char *fmt,
+								 ...)
 {
 	char b[512];
 	va_list ap;
@@ -151,7 +151,8 @@ static inline void run_cut(const struct subject *t, void *ctx, const struct scri
 			t->ctl(ctx, &s->ctl[c++]);
 		if (i == s->n)
 			break;
-		for (e = i + 1; e < s->n && !(cut && cut[e]) && !(c < s->nctl && s->ctl[c].at == e);)
+		for (e = i + 1;
+		     e < s->n && !(cut && cut[e]) && !(c < s->nctl && s->ctl[c].at == e);)
 			e++;
 		in = guard_buf(0, e - i);
 		memcpy(in, data + i, e - i);
@@ -240,8 +241,8 @@ static inline void check_script(const struct subject *t, void *ctx, const char *
 		run_cut(t, ctx, &s, s.data, cut, keep1);
 		same_text(name, t->facts(ctx), log_str(&ref));
 		if (memcmp(keep0, keep1, s.n)) {
-			print_error("%s: scrubbed copies differ, cut at %zu\n%.*s\n%.*s\n", name, at,
-				    (int)s.n, keep0, (int)s.n, keep1);
+			print_error("%s: scrubbed copies differ, cut at %zu\n%.*s\n%.*s\n", name,
+				    at, (int)s.n, keep0, (int)s.n, keep1);
 			fail();
 		}
 		run_cut(t, ctx, &s, keep0, cut, NULL);
@@ -250,7 +251,8 @@ static inline void check_script(const struct subject *t, void *ctx, const char *
 	run_cut(t, ctx, &s, keep0, NULL, keep1);
 	same_text(name, t->facts(ctx), log_str(&ref));
 	if (memcmp(keep0, keep1, s.n)) {
-		print_error("%s: scrubbing twice differs\n%.*s\n%.*s\n", name, (int)s.n, keep0, (int)s.n, keep1);
+		print_error("%s: scrubbing twice differs\n%.*s\n%.*s\n", name, (int)s.n, keep0,
+			    (int)s.n, keep1);
 		fail();
 	}
 	free(cut);

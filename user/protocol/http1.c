@@ -13,15 +13,36 @@
 
 enum state {
 	ST_IDLE,
-	ST_METHOD, ST_TARGET, ST_AUTHORITY, ST_PATH, ST_QUERY, ST_REQ_VERSION,
-	ST_RSP_VERSION, ST_STATUS, ST_REASON,
-	ST_LINE_LF,		/* CR seen after the start line */
-	ST_LINE, ST_NAME, ST_VALUE, ST_VALUE_LF, ST_HEAD_LF,
-	ST_LENGTH, ST_CLOSE,
-	ST_CHUNK_SIZE, ST_CHUNK_EXT, ST_CHUNK_LF, ST_CHUNK, ST_CHUNK_END, ST_CHUNK_END_LF,
-	ST_TRAILER, ST_TRAILER_TEXT, ST_TRAILER_TEXT_LF, ST_TRAILER_LF,
-	ST_DONE,		/* END is owed */
-	ST_UPGRADED, ST_ERROR,
+	ST_METHOD,
+	ST_TARGET,
+	ST_AUTHORITY,
+	ST_PATH,
+	ST_QUERY,
+	ST_REQ_VERSION,
+	ST_RSP_VERSION,
+	ST_STATUS,
+	ST_REASON,
+	ST_LINE_LF, /* CR seen after the start line */
+	ST_LINE,
+	ST_NAME,
+	ST_VALUE,
+	ST_VALUE_LF,
+	ST_HEAD_LF,
+	ST_LENGTH,
+	ST_CLOSE,
+	ST_CHUNK_SIZE,
+	ST_CHUNK_EXT,
+	ST_CHUNK_LF,
+	ST_CHUNK,
+	ST_CHUNK_END,
+	ST_CHUNK_END_LF,
+	ST_TRAILER,
+	ST_TRAILER_TEXT,
+	ST_TRAILER_TEXT_LF,
+	ST_TRAILER_LF,
+	ST_DONE, /* END is owed */
+	ST_UPGRADED,
+	ST_ERROR,
 };
 
 enum { H_OTHER, H_CL, H_TE, H_CTYPE, H_CENC, H_CONN, H_XREQID, H_TRACE, H_EXPECT, H_HOST };
@@ -32,13 +53,22 @@ static const struct {
 	const char *name;
 	uint8_t hdr;
 } names[] = {
-	{ "content-length", H_CL }, { "transfer-encoding", H_TE },
-	{ "content-type", H_CTYPE }, { "content-encoding", H_CENC },
-	{ "connection", H_CONN }, { "x-request-id", H_XREQID },
-	{ "traceparent", H_TRACE }, { "expect", H_EXPECT }, { "host", H_HOST },
-	{ "accept", H_OTHER }, { "accept-encoding", H_OTHER },
-	{ "authorization", H_OTHER }, { "cache-control", H_OTHER },
-	{ "date", H_OTHER }, { "server", H_OTHER }, { "upgrade", H_OTHER },
+	{ "content-length", H_CL },
+	{ "transfer-encoding", H_TE },
+	{ "content-type", H_CTYPE },
+	{ "content-encoding", H_CENC },
+	{ "connection", H_CONN },
+	{ "x-request-id", H_XREQID },
+	{ "traceparent", H_TRACE },
+	{ "expect", H_EXPECT },
+	{ "host", H_HOST },
+	{ "accept", H_OTHER },
+	{ "accept-encoding", H_OTHER },
+	{ "authorization", H_OTHER },
+	{ "cache-control", H_OTHER },
+	{ "date", H_OTHER },
+	{ "server", H_OTHER },
+	{ "upgrade", H_OTHER },
 	{ "user-agent", H_OTHER },
 };
 
@@ -50,7 +80,7 @@ static const char *const codings[] = { "", "gzip", "x-gzip", "deflate", "compres
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define NAME_OTHER 0xff
-#define VALUE_MAX 512	/* of a value that is understood; the rest is not looked at */
+#define VALUE_MAX 512 /* of a value that is understood; the rest is not looked at */
 
 enum { CONN_CLOSE = 1, CONN_KEEP_ALIVE = 2, CONN_UPGRADE = 4 };
 
@@ -164,10 +194,18 @@ static void header_begin(struct rp_http1 *p)
 	p->left = 0;
 	switch (p->hdr) {
 	/* a repeated one replaces the first */
-	case H_CTYPE: p->head.content_type[0] = 0; break;
-	case H_CENC: p->head.content_encoding[0] = 0; break;
-	case H_XREQID: p->head.x_request_id[0] = 0; break;
-	case H_TRACE: p->head.traceparent[0] = 0; break;
+	case H_CTYPE:
+		p->head.content_type[0] = 0;
+		break;
+	case H_CENC:
+		p->head.content_encoding[0] = 0;
+		break;
+	case H_XREQID:
+		p->head.x_request_id[0] = 0;
+		break;
+	case H_TRACE:
+		p->head.traceparent[0] = 0;
+		break;
 	}
 	p->state = ST_VALUE;
 }
@@ -203,7 +241,7 @@ static int list_byte(struct rp_http1 *p, uint8_t c)
 		token_done(p);
 		return V_KEEP;
 	}
-	if (c == ';')	/* parameters of a coding */
+	if (c == ';') /* parameters of a coding */
 		p->vend = true;
 	if (p->vend)
 		return V_KEEP;
@@ -230,7 +268,9 @@ static int value_byte(struct rp_http1 *p, uint8_t c)
 	switch (p->hdr) {
 	case H_CL:
 		return length_byte(p, c);
-	case H_TE: case H_CONN: case H_EXPECT:
+	case H_TE:
+	case H_CONN:
+	case H_EXPECT:
 		return list_byte(p, c);
 	case H_CTYPE:
 		if (p->vend)
@@ -259,11 +299,12 @@ static int head_done(struct rp_http1 *p)
 	bool none = false;
 
 	h->keep_alive = p->conn & CONN_CLOSE ? false :
-			h->minor ? true : !!(p->conn & CONN_KEEP_ALIVE);
+			h->minor	     ? true :
+					       !!(p->conn & CONN_KEEP_ALIVE);
 	if (p->kind == RP_HTTP1_RESPONSE) {
 		h->upgrade = h->status == 101 || (p->req_is_connect && h->status / 100 == 2);
-		none = h->upgrade || p->req_is_head || h->status / 100 == 1 ||
-		       h->status == 204 || h->status == 304;
+		none = h->upgrade || p->req_is_head || h->status / 100 == 1 || h->status == 204 ||
+		       h->status == 304;
 	}
 	if (p->te && p->coding && !h->content_encoding[0])
 		strcpy(h->content_encoding, codings[p->coding]);
@@ -475,12 +516,15 @@ static int head_byte(struct rp_http1 *p, uint8_t c)
 	if (++p->head_bytes > RP_HTTP1_HEAD_MAX)
 		return V_ERROR;
 	switch (p->state) {
-	case ST_TARGET: case ST_AUTHORITY: case ST_PATH: case ST_QUERY:
+	case ST_TARGET:
+	case ST_AUTHORITY:
+	case ST_PATH:
+	case ST_QUERY:
 		return target_byte(p, c);
 	case ST_LINE:
 		/* the header before this line ends here, unless it is folded */
 		if (c == ' ' || c == '\t') {
-			if (!p->nlen)	/* there was none */
+			if (!p->nlen) /* there was none */
 				return V_ERROR;
 			p->sp = true;
 			p->state = ST_VALUE;
@@ -494,7 +538,7 @@ static int head_byte(struct rp_http1 *p, uint8_t c)
 			p->state = ST_HEAD_LF;
 			return V_KEEP;
 		}
-		if (c == ':')	/* a header has a name */
+		if (c == ':') /* a header has a name */
 			return V_ERROR;
 		p->nlen = 0;
 		p->state = ST_NAME;

@@ -25,26 +25,26 @@
 enum rp_http1_kind { RP_HTTP1_REQUEST, RP_HTTP1_RESPONSE };
 
 enum rp_http1_item_type {
-	RP_HTTP1_MORE,		/* all input consumed, nothing else to say */
-	RP_HTTP1_START,		/* the first byte of a message is at item.pos */
-	RP_HTTP1_HEAD,		/* start line and headers complete: see p->head */
-	RP_HTTP1_BODY,		/* body bytes: item.pos, item.len (chunk framing removed) */
-	RP_HTTP1_BODY_GAP,	/* item.len body bytes are missing here (from rp_http1_gap) */
-	RP_HTTP1_END,		/* message complete; its last byte is at item.pos - 1 */
-	RP_HTTP1_ERROR,		/* not HTTP/1.x, or a limit: the parser stays here */
+	RP_HTTP1_MORE,	   /* all input consumed, nothing else to say */
+	RP_HTTP1_START,	   /* the first byte of a message is at item.pos */
+	RP_HTTP1_HEAD,	   /* start line and headers complete: see p->head */
+	RP_HTTP1_BODY,	   /* body bytes: item.pos, item.len (chunk framing removed) */
+	RP_HTTP1_BODY_GAP, /* item.len body bytes are missing here (from rp_http1_gap) */
+	RP_HTTP1_END,	   /* message complete; its last byte is at item.pos - 1 */
+	RP_HTTP1_ERROR,	   /* not HTTP/1.x, or a limit: the parser stays here */
 };
 
 struct rp_http1_item {
 	enum rp_http1_item_type type;
-	size_t pos;	/* offset in this call's `in`; an item that needs no byte has 0 */
+	size_t pos; /* offset in this call's `in`; an item that needs no byte has 0 */
 	uint64_t len;
 };
 
 enum rp_http1_framing {
-	RP_FRAMING_NONE,	/* no body */
+	RP_FRAMING_NONE, /* no body */
 	RP_FRAMING_LENGTH,
 	RP_FRAMING_CHUNKED,
-	RP_FRAMING_CLOSE,	/* until the connection ends */
+	RP_FRAMING_CLOSE, /* until the connection ends */
 };
 
 #define RP_METHOD_MAX 16
@@ -57,19 +57,19 @@ enum rp_http1_framing {
 
 /* What of a message head is kept. Strings are NUL-terminated, "" = absent. */
 struct rp_http1_head {
-	char method[RP_METHOD_MAX];	/* request */
-	char path[RP_PATH_MAX];		/* request target without query and fragment; absolute-form loses scheme and authority */
-	uint16_t status;		/* response */
-	uint8_t minor;			/* HTTP/1.minor */
-	bool keep_alive;		/* after this message, by version and Connection */
-	bool upgrade;			/* 101, or CONNECT accepted: what follows is not HTTP */
+	char method[RP_METHOD_MAX]; /* request */
+	char path[RP_PATH_MAX]; /* request target without query and fragment; absolute-form loses scheme and authority */
+	uint16_t status; /* response */
+	uint8_t minor;	 /* HTTP/1.minor */
+	bool keep_alive; /* after this message, by version and Connection */
+	bool upgrade;	 /* 101, or CONNECT accepted: what follows is not HTTP */
 	bool expect_continue;
 	bool path_cut;
 	enum rp_http1_framing framing;
-	uint64_t content_length;	/* valid with RP_FRAMING_LENGTH */
-	char content_type[RP_CTYPE_MAX];	/* lower-cased, parameters removed */
-	char content_encoding[RP_CENC_MAX];	/* lower-cased, "" or "identity" = plain */
-	char x_request_id[RP_XREQID_MAX];	/* X-Request-Id, as sent */
+	uint64_t content_length;	    /* valid with RP_FRAMING_LENGTH */
+	char content_type[RP_CTYPE_MAX];    /* lower-cased, parameters removed */
+	char content_encoding[RP_CENC_MAX]; /* lower-cased, "" or "identity" = plain */
+	char x_request_id[RP_XREQID_MAX];   /* X-Request-Id, as sent */
 	char traceparent[RP_TRACEPARENT_MAX];
 };
 
@@ -78,21 +78,21 @@ struct rp_http1 {
 	struct rp_http1_head head;
 	/* private below */
 	uint8_t state;
-	uint8_t hdr;		/* known header whose value is being read */
-	uint8_t lit;		/* position in a literal, or digits of a number */
-	uint8_t conn;		/* Connection tokens seen */
-	uint8_t coding;		/* transfer coding besides chunked */
+	uint8_t hdr;	/* known header whose value is being read */
+	uint8_t lit;	/* position in a literal, or digits of a number */
+	uint8_t conn;	/* Connection tokens seen */
+	uint8_t coding; /* transfer coding besides chunked */
 	bool req_is_head, req_is_connect;
-	bool te, te_chunked;	/* Transfer-Encoding seen; its last coding is chunked */
-	bool cl;		/* Content-Length seen, value in head.content_length */
-	bool crlf;		/* the last chunk-size line ended with CR LF, not LF */
-	bool sp, vend;		/* blank pending; rest of the value is of no use */
-	uint8_t nlen;		/* of name; NAME_OTHER: no known header begins so */
-	uint16_t vlen;		/* of the value's buffer */
-	uint16_t vraw;		/* bytes of the value, saturates */
+	bool te, te_chunked; /* Transfer-Encoding seen; its last coding is chunked */
+	bool cl;	     /* Content-Length seen, value in head.content_length */
+	bool crlf;	     /* the last chunk-size line ended with CR LF, not LF */
+	bool sp, vend;	     /* blank pending; rest of the value is of no use */
+	uint8_t nlen;	     /* of name; NAME_OTHER: no known header begins so */
+	uint16_t vlen;	     /* of the value's buffer */
+	uint16_t vraw;	     /* bytes of the value, saturates */
 	uint16_t plen;
-	uint32_t head_bytes;	/* of this head, trailer or chunk-size line so far */
-	uint64_t left;		/* of the body or chunk; a Content-Length being read */
+	uint32_t head_bytes; /* of this head, trailer or chunk-size line so far */
+	uint64_t left;	     /* of the body or chunk; a Content-Length being read */
 	char name[32];
 	char val[32];
 };

@@ -13,14 +13,14 @@
 #include <string.h>
 
 enum mode {
-	M_PLAIN,	/* structure, inside the schema */
-	M_SKIP,		/* structure, outside: only brackets and quotes matter */
+	M_PLAIN, /* structure, inside the schema */
+	M_SKIP,	 /* structure, outside: only brackets and quotes matter */
 	M_KEY,
-	M_FIRST,	/* first byte of a string whose emptiness matters */
-	M_TEXT,		/* string whose content does not matter */
-	M_COPY,		/* string copied to tok */
-	M_BARE,		/* number or literal */
-	M_DEAD,		/* after a gap or the end */
+	M_FIRST, /* first byte of a string whose emptiness matters */
+	M_TEXT,	 /* string whose content does not matter */
+	M_COPY,	 /* string copied to tok */
+	M_BARE,	 /* number or literal */
+	M_DEAD,	 /* after a gap or the end */
 };
 
 enum st { S_VALUE, S_KEY, S_COLON, S_AFTER };
@@ -33,54 +33,136 @@ enum { SCOPE_DOC, SCOPE_CHOICE, SCOPE_ITEM };
 enum { DM_NONE, DM_OPEN, DM_WORD, DM_DONE, DM_NO };
 
 enum bits {
-	B_CONTENT = 1, B_REASONING = 2, B_TOOL = 4, B_FINISHED = 8, B_PRESENT = 16,
+	B_CONTENT = 1,
+	B_REASONING = 2,
+	B_TOOL = 4,
+	B_FINISHED = 8,
+	B_PRESENT = 16,
 	/* not of a choice */
-	B_ERROR = 32, B_DELTA = 64, B_NAME = 128, B_STOPPED = 256,
+	B_ERROR = 32,
+	B_DELTA = 64,
+	B_NAME = 128,
+	B_STOPPED = 256,
 };
 
 enum node {
-	N_SKIP, N_ROOT_REQ, N_ROOT_RSP, N_REQ, N_RSP,
-	N_STREAM_OPTIONS, N_PARAMS, N_PROMPT, N_INPUT,
-	N_CHOICES, N_CHOICE, N_DELTA, N_PARTS, N_PART, N_THINK_PARTS, N_THINK_PART,
-	N_TOOLS, N_TOOL, N_FUNCTION,
-	N_USAGE, N_PROMPT_DETAILS, N_COMPLETION_DETAILS,
-	N_TIMINGS, N_PROGRESS, N_ERROR, N_TOKENS,
-	N_MESSAGE, N_DOC_DELTA,
-	N_RESPONSE, N_INCOMPLETE, N_OUTPUT, N_ITEM,
-	N_TGI_TOKEN, N_TGI_DETAILS, N_META, N_META_FINISH,
+	N_SKIP,
+	N_ROOT_REQ,
+	N_ROOT_RSP,
+	N_REQ,
+	N_RSP,
+	N_STREAM_OPTIONS,
+	N_PARAMS,
+	N_PROMPT,
+	N_INPUT,
+	N_CHOICES,
+	N_CHOICE,
+	N_DELTA,
+	N_PARTS,
+	N_PART,
+	N_THINK_PARTS,
+	N_THINK_PART,
+	N_TOOLS,
+	N_TOOL,
+	N_FUNCTION,
+	N_USAGE,
+	N_PROMPT_DETAILS,
+	N_COMPLETION_DETAILS,
+	N_TIMINGS,
+	N_PROGRESS,
+	N_ERROR,
+	N_TOKENS,
+	N_MESSAGE,
+	N_DOC_DELTA,
+	N_RESPONSE,
+	N_INCOMPLETE,
+	N_OUTPUT,
+	N_ITEM,
+	N_TGI_TOKEN,
+	N_TGI_DETAILS,
+	N_META,
+	N_META_FINISH,
 	N_COUNT
 };
 
 enum act {
 	A_NONE,
 	/* strings */
-	A_MODEL, A_ID, A_ID_INNER, A_OBJECT, A_TYPE, A_CODE, A_ITEM_TYPE, A_STATUS,
-	A_FINISH, A_STOP_TYPE, A_STOP_REASON, A_ERROR_TYPE, A_ERROR_CODE, A_INCOMPLETE,
+	A_MODEL,
+	A_ID,
+	A_ID_INNER,
+	A_OBJECT,
+	A_TYPE,
+	A_CODE,
+	A_ITEM_TYPE,
+	A_STATUS,
+	A_FINISH,
+	A_STOP_TYPE,
+	A_STOP_REASON,
+	A_ERROR_TYPE,
+	A_ERROR_CODE,
+	A_INCOMPLETE,
 	/* emptiness */
-	A_CONTENT, A_REASONING, A_TOOL, A_TOOL_ARGS, A_NATIVE, A_DELTA, A_ITEM_NAME, A_ERROR, A_DETAIL,
+	A_CONTENT,
+	A_REASONING,
+	A_TOOL,
+	A_TOOL_ARGS,
+	A_NATIVE,
+	A_DELTA,
+	A_ITEM_NAME,
+	A_ERROR,
+	A_DETAIL,
 	/* booleans */
-	A_STREAM, A_INCLUDE_USAGE, A_STOP, A_STOPPED_WORD, A_STOPPED_LIMIT,
+	A_STREAM,
+	A_INCLUDE_USAGE,
+	A_STOP,
+	A_STOPPED_WORD,
+	A_STOPPED_LIMIT,
 	/* counts */
-	A_N, A_MAX_TOKENS, A_CHOICE_INDEX, A_INDEX,
-	A_PROMPT_TOKENS, A_COMPLETION_TOKENS, A_TOTAL_TOKENS, A_CACHED, A_REASONING_TOKENS,
-	A_T_PROMPT_N, A_T_PREDICTED_N, A_T_CACHE_N, A_T_PROMPT_MS, A_T_PREDICTED_MS,
+	A_N,
+	A_MAX_TOKENS,
+	A_CHOICE_INDEX,
+	A_INDEX,
+	A_PROMPT_TOKENS,
+	A_COMPLETION_TOKENS,
+	A_TOTAL_TOKENS,
+	A_CACHED,
+	A_REASONING_TOKENS,
+	A_T_PROMPT_N,
+	A_T_PREDICTED_N,
+	A_T_CACHE_N,
+	A_T_PROMPT_MS,
+	A_T_PREDICTED_MS,
 	/* containers */
-	A_PROMPT, A_MESSAGE, A_USAGE, A_TIMINGS, A_PROGRESS,
+	A_PROMPT,
+	A_MESSAGE,
+	A_USAGE,
+	A_TIMINGS,
+	A_PROGRESS,
 	A_COUNT
 };
 
 enum kind { K_NONE, K_STR, K_SOME, K_BOOL, K_NUM, K_DBL };
 
 #define OFF(m) offsetof(struct rp_json, m)
-#define STR(m) { K_STR, sizeof(((struct rp_json *)0)->m) - 1, OFF(m), 0 }
-#define NUM(m) { K_NUM, 0, OFF(m), 0 }
-#define SOME(b) { K_SOME, 0, 0, b }
+#define STR(m)                                                         \
+	{                                                              \
+		K_STR, sizeof(((struct rp_json *)0)->m) - 1, OFF(m), 0 \
+	}
+#define NUM(m)                      \
+	{                           \
+		K_NUM, 0, OFF(m), 0 \
+	}
+#define SOME(b)                 \
+	{                       \
+		K_SOME, 0, 0, b \
+	}
 
 static const struct act_info {
 	uint8_t kind;
-	uint8_t max;	/* length of a string */
-	uint16_t off;	/* where the value goes in struct rp_json */
-	uint16_t bits;	/* set by a non-empty string */
+	uint8_t max;   /* length of a string */
+	uint16_t off;  /* where the value goes in struct rp_json */
+	uint16_t bits; /* set by a non-empty string */
 } acts[A_COUNT] = {
 	[A_MODEL] = STR(f.model),
 	[A_ID] = STR(f.id),
@@ -129,12 +211,15 @@ static const struct act_info {
 struct entry {
 	const char *key;
 	uint8_t len;
-	uint8_t act;	/* what a value means */
-	uint8_t obj;	/* node of an object there */
-	uint8_t arr;	/* node of an array there */
+	uint8_t act; /* what a value means */
+	uint8_t obj; /* node of an object there */
+	uint8_t arr; /* node of an array there */
 };
 
-#define E(k, a, o, r) { k, sizeof(k) - 1, a, o, r }
+#define E(k, a, o, r)                     \
+	{                                 \
+		k, sizeof(k) - 1, a, o, r \
+	}
 
 static const struct entry e_req[] = {
 	E("model", A_MODEL, 0, 0),
@@ -215,20 +300,15 @@ static const struct entry e_rsp[] = {
 };
 
 static const struct entry e_choice[] = {
-	E("index", A_CHOICE_INDEX, 0, 0),
-	E("delta", A_NONE, N_DELTA, 0),
-	E("message", A_NONE, N_DELTA, 0),
-	E("text", A_CONTENT, 0, 0),
+	E("index", A_CHOICE_INDEX, 0, 0),   E("delta", A_NONE, N_DELTA, 0),
+	E("message", A_NONE, N_DELTA, 0),   E("text", A_CONTENT, 0, 0),
 	E("finish_reason", A_FINISH, 0, 0),
 };
 
-#define DELTA_KEYS \
-	E("content", A_CONTENT, 0, N_PARTS), \
-	E("reasoning", A_REASONING, 0, 0), \
-	E("reasoning_content", A_REASONING, 0, 0), \
-	E("thinking", A_REASONING, 0, 0), \
-	E("tool_calls", A_NONE, 0, N_TOOLS), \
-	E("function_call", A_NONE, N_FUNCTION, 0)
+#define DELTA_KEYS                                                                           \
+	E("content", A_CONTENT, 0, N_PARTS), E("reasoning", A_REASONING, 0, 0),              \
+		E("reasoning_content", A_REASONING, 0, 0), E("thinking", A_REASONING, 0, 0), \
+		E("tool_calls", A_NONE, 0, N_TOOLS), E("function_call", A_NONE, N_FUNCTION, 0)
 
 static const struct entry e_delta[] = { DELTA_KEYS };
 
@@ -281,10 +361,8 @@ static const struct entry e_completion_details[] = {
 };
 
 static const struct entry e_timings[] = {
-	E("prompt_n", A_T_PROMPT_N, 0, 0),
-	E("predicted_n", A_T_PREDICTED_N, 0, 0),
-	E("cache_n", A_T_CACHE_N, 0, 0),
-	E("prompt_ms", A_T_PROMPT_MS, 0, 0),
+	E("prompt_n", A_T_PROMPT_N, 0, 0),	   E("predicted_n", A_T_PREDICTED_N, 0, 0),
+	E("cache_n", A_T_CACHE_N, 0, 0),	   E("prompt_ms", A_T_PROMPT_MS, 0, 0),
 	E("predicted_ms", A_T_PREDICTED_MS, 0, 0),
 };
 
@@ -301,12 +379,9 @@ static const struct entry e_doc_delta[] = {
 };
 
 static const struct entry e_response[] = {
-	E("id", A_ID_INNER, 0, 0),
-	E("model", A_MODEL, 0, 0),
-	E("usage", A_USAGE, N_USAGE, 0),
-	E("error", A_ERROR, N_ERROR, 0),
-	E("status", A_STATUS, 0, 0),
-	E("incomplete_details", A_NONE, N_INCOMPLETE, 0),
+	E("id", A_ID_INNER, 0, 0),	 E("model", A_MODEL, 0, 0),
+	E("usage", A_USAGE, N_USAGE, 0), E("error", A_ERROR, N_ERROR, 0),
+	E("status", A_STATUS, 0, 0),	 E("incomplete_details", A_NONE, N_INCOMPLETE, 0),
 };
 
 static const struct entry e_incomplete[] = {
@@ -314,10 +389,8 @@ static const struct entry e_incomplete[] = {
 };
 
 static const struct entry e_item[] = {
-	E("type", A_ITEM_TYPE, 0, 0),
-	E("name", A_ITEM_NAME, 0, 0),
-	E("arguments", A_ITEM_NAME, 0, 0),
-	E("content", A_CONTENT, 0, N_PARTS),
+	E("type", A_ITEM_TYPE, 0, 0),	     E("name", A_ITEM_NAME, 0, 0),
+	E("arguments", A_ITEM_NAME, 0, 0),   E("content", A_CONTENT, 0, N_PARTS),
 	E("summary", A_CONTENT, 0, N_PARTS),
 };
 
@@ -342,8 +415,20 @@ static const struct entry e_meta_finish[] = {
 	E("type", A_FINISH, 0, 0),
 };
 
-#define OBJ(e) { e, sizeof(e) / sizeof((e)[0]), { 0 } }
-#define ARR(a, o, r) { NULL, 0, { NULL, 0, a, o, r } }
+#define OBJ(e)                                 \
+	{                                      \
+		e, sizeof(e) / sizeof((e)[0]), \
+		{                              \
+			0                      \
+		}                              \
+	}
+#define ARR(a, o, r)                     \
+	{                                \
+		NULL, 0,                 \
+		{                        \
+			NULL, 0, a, o, r \
+		}                        \
+	}
 
 static const struct {
 	const struct entry *keys;
@@ -389,7 +474,7 @@ static const struct {
 };
 
 #define SLOTS 128
-static uint8_t slots[N_COUNT][SLOTS];	/* index + 1 into a node's keys, hashed */
+static uint8_t slots[N_COUNT][SLOTS]; /* index + 1 into a node's keys, hashed */
 
 static unsigned int key_hash(const uint8_t *k, size_t len)
 {
@@ -441,8 +526,8 @@ enum cls { C_OTHER, C_BLANK, C_QUOTE, C_OBJ, C_ARR, C_CLOSE, C_COLON, C_COMMA };
 
 static const uint8_t cls[256] = {
 	[' '] = C_BLANK, ['\t'] = C_BLANK, ['\r'] = C_BLANK, ['\n'] = C_BLANK,
-	['"'] = C_QUOTE, ['{'] = C_OBJ, ['['] = C_ARR, ['}'] = C_CLOSE, [']'] = C_CLOSE,
-	[':'] = C_COLON, [','] = C_COMMA,
+	['"'] = C_QUOTE, ['{'] = C_OBJ,	   ['['] = C_ARR,    ['}'] = C_CLOSE,
+	[']'] = C_CLOSE, [':'] = C_COLON,  [','] = C_COMMA,
 };
 
 /* ---- meaning ---- */
@@ -536,9 +621,13 @@ static bool ends_with(const char *s, const char *end)
 static const char *finish_word(const char *s)
 {
 	static const char *const words[][2] = {
-		{ "eos", "stop" }, { "word", "stop" }, { "limit", "length" },
-		{ "end_turn", "stop" }, { "stop_sequence", "stop" },
-		{ "max_tokens", "length" }, { "max_output_tokens", "length" },
+		{ "eos", "stop" },
+		{ "word", "stop" },
+		{ "limit", "length" },
+		{ "end_turn", "stop" },
+		{ "stop_sequence", "stop" },
+		{ "max_tokens", "length" },
+		{ "max_output_tokens", "length" },
 		{ "tool_use", "tool_calls" },
 		{ "eos_token", "stop" },
 	};
@@ -646,7 +735,8 @@ static void string_done(struct rp_json *p)
  */
 static bool number_parse(const char *s, size_t n, bool *integer, int64_t *iv, double *dv)
 {
-	static const long double ten[] = { 1e1L, 1e2L, 1e4L, 1e8L, 1e16L, 1e32L, 1e64L, 1e128L, 1e256L };
+	static const long double ten[] = { 1e1L,  1e2L,	 1e4L,	 1e8L,	1e16L,
+					   1e32L, 1e64L, 1e128L, 1e256L };
 	uint64_t m = 0;
 	int exp10 = 0, e = 0;
 	bool neg = false, eneg = false, digits = false, inexact = false;
@@ -730,7 +820,7 @@ static void bare_done(struct rp_json *p)
 	if (p->dm == DM_OPEN && p->depth == 1)
 		p->dm = !p->dev && tok_is(p, "DONE") ? DM_WORD : DM_NO;
 	if (p->act == A_NONE || p->dev) {
-		if (a->bits & B_ERROR)	/* a number, or junk: not null */
+		if (a->bits & B_ERROR) /* a number, or junk: not null */
 			p->f.error = true;
 		return;
 	}
@@ -795,7 +885,9 @@ static void level_close(struct rp_json *p)
 	case N_INPUT:
 		/* numbers: one prompt of token ids (text may be mixed in) */
 		p->f.prompts = (p->lv[p->depth].seen & 1) ||
-			       (node == N_INPUT && (p->lv[p->depth].seen & 2)) ? 1 : count;
+					       (node == N_INPUT && (p->lv[p->depth].seen & 2)) ?
+				       1 :
+				       count;
 		break;
 	}
 }
@@ -841,11 +933,21 @@ static void container_open(struct rp_json *p, enum cls c)
 			p->f.error = true;
 		if (c == C_OBJ) {
 			switch (p->act) {
-			case A_TOOL_ARGS: bits_set(p, B_TOOL); break;
-			case A_MESSAGE: p->rbits |= B_PRESENT; break;
-			case A_USAGE: p->f.has_usage = true; break;
-			case A_TIMINGS: p->f.has_timings = true; break;
-			case A_PROGRESS: p->f.prompt_progress = true; break;
+			case A_TOOL_ARGS:
+				bits_set(p, B_TOOL);
+				break;
+			case A_MESSAGE:
+				p->rbits |= B_PRESENT;
+				break;
+			case A_USAGE:
+				p->f.has_usage = true;
+				break;
+			case A_TIMINGS:
+				p->f.has_timings = true;
+				break;
+			case A_PROGRESS:
+				p->f.prompt_progress = true;
+				break;
 			}
 		}
 	}
@@ -935,13 +1037,22 @@ static int hexval(uint8_t c)
 static uint8_t unescape(uint8_t c)
 {
 	switch (c) {
-	case '"': case '\\': case '/': return c;
-	case 'b': return '\b';
-	case 'f': return '\f';
-	case 'n': return '\n';
-	case 'r': return '\r';
-	case 't': return '\t';
-	default: return '?';
+	case '"':
+	case '\\':
+	case '/':
+		return c;
+	case 'b':
+		return '\b';
+	case 'f':
+		return '\f';
+	case 'n':
+		return '\n';
+	case 'r':
+		return '\r';
+	case 't':
+		return '\t';
+	default:
+		return '?';
 	}
 }
 
@@ -1177,7 +1288,12 @@ static bool bare_known(const struct rp_json *p)
 	if (p->tok[0] != '-' && (p->tok[0] < '0' || p->tok[0] > '9'))
 		return false;
 	switch (p->tok[p->tlen - 1]) {
-	case '0' ... '9': case '+': case '-': case '.': case 'e': case 'E':
+	case '0' ... '9':
+	case '+':
+	case '-':
+	case '.':
+	case 'e':
+	case 'E':
 		return true;
 	}
 	return false;

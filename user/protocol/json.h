@@ -33,7 +33,7 @@
 #define RP_MODEL_MAX 128
 #define RP_FINISH_MAX 24
 #define RP_ERRTYPE_MAX 64
-#define RP_JSON_CHOICES 64	/* choices told apart; further ones are counted in choices_over */
+#define RP_JSON_CHOICES 64 /* choices told apart; further ones are counted in choices_over */
 #define RP_ABSENT INT64_MIN
 
 /*
@@ -43,44 +43,45 @@
  */
 struct rp_json_facts {
 	/* any */
-	char model[RP_MODEL_MAX];	/* model */
-	char id[RP_ID_MAX];		/* id; also response.id (Responses API), request_id in requests */
-	char object[32];		/* object */
+	char model[RP_MODEL_MAX]; /* model */
+	char id[RP_ID_MAX];	  /* id; also response.id (Responses API), request_id in requests */
+	char object[32];	  /* object */
 	bool model_cut, id_cut;
 	/* request */
-	int8_t stream;			/* stream: -1 absent, 0, 1 */
-	int64_t n;			/* n (also n_cmpl, best_of ignored) */
-	int64_t max_tokens;		/* max_tokens, max_completion_tokens, n_predict */
-	int8_t include_usage;		/* stream_options.include_usage, -1 absent */
-	int64_t prompts;		/* elements of prompt / input when an array of strings or of arrays; 1 for a string or an array of numbers; RP_ABSENT if neither key was seen */
+	int8_t stream;	      /* stream: -1 absent, 0, 1 */
+	int64_t n;	      /* n (also n_cmpl, best_of ignored) */
+	int64_t max_tokens;   /* max_tokens, max_completion_tokens, n_predict */
+	int8_t include_usage; /* stream_options.include_usage, -1 absent */
+	int64_t prompts; /* elements of prompt / input when an array of strings or of arrays; 1 for a string or an array of numbers; RP_ABSENT if neither key was seen */
 	/* response or event: bit i = choice index i (choices[].index, else position) */
-	uint64_t choices;		/* choices present in this document */
-	uint64_t content;		/* non-empty choices[].delta.content (string, or array of parts with a non-empty text), choices[].text, choices[].message.content; native top-level content; message.content (Ollama), response (Ollama, string) */
-	uint64_t reasoning;		/* non-empty delta.reasoning, reasoning_content, thinking (also message.*; message.thinking and thinking for Ollama) */
-	uint64_t tool;			/* delta.tool_calls[].function.name or .arguments non-empty; also message.tool_calls, delta.function_call */
-	uint64_t finished;		/* choices with a non-null finish_reason */
+	uint64_t choices; /* choices present in this document */
+	uint64_t content; /* non-empty choices[].delta.content (string, or array of parts with a non-empty text), choices[].text, choices[].message.content; native top-level content; message.content (Ollama), response (Ollama, string) */
+	uint64_t reasoning; /* non-empty delta.reasoning, reasoning_content, thinking (also message.*; message.thinking and thinking for Ollama) */
+	uint64_t tool; /* delta.tool_calls[].function.name or .arguments non-empty; also message.tool_calls, delta.function_call */
+	uint64_t finished; /* choices with a non-null finish_reason */
 	uint32_t choices_over;
-	char finish_reason[RP_FINISH_MAX]; /* of the lowest choice index that has one; native: stop_type (eos -> "stop", limit -> "length", word -> "stop") or done_reason */
-	int8_t stop;			/* native top-level stop / done: -1 absent */
-	int64_t prompt_tokens;		/* usage.prompt_tokens | usage.input_tokens | tokens_evaluated | prompt_eval_count */
-	int64_t completion_tokens;	/* usage.completion_tokens | usage.output_tokens | tokens_predicted | eval_count */
-	int64_t total_tokens;		/* usage.total_tokens */
-	int64_t cached_tokens;		/* usage.prompt_tokens_details.cached_tokens | usage.input_tokens_details.cached_tokens | tokens_cached is NOT it */
-	int64_t reasoning_tokens;	/* usage.completion_tokens_details.reasoning_tokens | output_tokens_details */
-	bool has_usage;			/* a non-null usage object was seen */
+	char finish_reason
+		[RP_FINISH_MAX]; /* of the lowest choice index that has one; native: stop_type (eos -> "stop", limit -> "length", word -> "stop") or done_reason */
+	int8_t stop;		 /* native top-level stop / done: -1 absent */
+	int64_t prompt_tokens; /* usage.prompt_tokens | usage.input_tokens | tokens_evaluated | prompt_eval_count */
+	int64_t completion_tokens; /* usage.completion_tokens | usage.output_tokens | tokens_predicted | eval_count */
+	int64_t total_tokens;  /* usage.total_tokens */
+	int64_t cached_tokens; /* usage.prompt_tokens_details.cached_tokens | usage.input_tokens_details.cached_tokens | tokens_cached is NOT it */
+	int64_t reasoning_tokens; /* usage.completion_tokens_details.reasoning_tokens | output_tokens_details */
+	bool has_usage; /* a non-null usage object was seen */
 	/* llama.cpp's timings object, milliseconds and counts */
 	int64_t t_prompt_n, t_predicted_n, t_cache_n;
-	double t_prompt_ms, t_predicted_ms;	/* NAN absent */
+	double t_prompt_ms, t_predicted_ms; /* NAN absent */
 	bool has_timings;
-	bool prompt_progress;		/* a prompt_progress object: not a token */
-	int64_t native_tokens;		/* native top-level `tokens` array: its length, RP_ABSENT if none */
+	bool prompt_progress;  /* a prompt_progress object: not a token */
+	int64_t native_tokens; /* native top-level `tokens` array: its length, RP_ABSENT if none */
 	/* errors: top-level error (object or string), type: "error", detail */
 	bool error;
-	char error_type[RP_ERRTYPE_MAX];	/* error.type; an error string's text is never kept */
-	char error_code[32];			/* error.code as string or number */
-	bool done_marker;		/* the document was exactly [DONE] */
-	bool gapped;			/* bytes were missing inside */
-	bool any;			/* at least one non-space byte was seen */
+	char error_type[RP_ERRTYPE_MAX]; /* error.type; an error string's text is never kept */
+	char error_code[32];		 /* error.code as string or number */
+	bool done_marker;		 /* the document was exactly [DONE] */
+	bool gapped;			 /* bytes were missing inside */
+	bool any;			 /* at least one non-space byte was seen */
 };
 
 enum rp_json_role { RP_JSON_REQUEST_BODY, RP_JSON_RESPONSE_BODY };
@@ -89,16 +90,16 @@ struct rp_json {
 	struct rp_json_facts f;
 	/* private */
 	uint8_t mode, st, depth;
-	uint8_t act, obj, arr;	/* what the schema says of the value to come */
-	uint8_t esc, hexn;	/* inside an escape */
-	uint8_t dm;		/* progress through [DONE] */
-	uint8_t scope;		/* whose bits: the document, a choice, an output item */
-	bool dev;		/* the key or bare scalar is none that is kept */
+	uint8_t act, obj, arr; /* what the schema says of the value to come */
+	uint8_t esc, hexn;     /* inside an escape */
+	uint8_t dm;	       /* progress through [DONE] */
+	uint8_t scope;	       /* whose bits: the document, a choice, an output item */
+	bool dev;	       /* the key or bare scalar is none that is kept */
 	bool cut;
 	uint16_t hex, tlen;
 	uint16_t rbits, cbits, ibits;
 	uint8_t fin_index;
-	uint32_t skip;		/* depth inside a part that is of no interest */
+	uint32_t skip; /* depth inside a part that is of no interest */
 	int64_t cindex, rindex;
 	struct {
 		uint8_t node, arr, seen;

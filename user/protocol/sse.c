@@ -7,7 +7,7 @@
 enum { ST_LINE, ST_NAME, ST_SPACE, ST_VALUE, ST_LOST };
 enum { F_OTHER, F_DATA, F_EVENT, F_COMMENT };
 
-#define NAME_OTHER 0xff	/* nlen: no field of interest begins so */
+#define NAME_OTHER 0xff /* nlen: no field of interest begins so */
 #define BOM_DONE 0xff
 
 static const uint8_t bom[3] = { 0xef, 0xbb, 0xbf };
@@ -60,8 +60,8 @@ static void forget_event(struct rp_sse *p)
 	p->event[0] = 0;
 }
 
-static size_t give(struct rp_sse_item *item, enum rp_sse_item_type type, size_t pos,
-		   size_t len, size_t used)
+static size_t give(struct rp_sse_item *item, enum rp_sse_item_type type, size_t pos, size_t len,
+		   size_t used)
 {
 	item->type = type;
 	item->pos = pos;

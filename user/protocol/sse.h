@@ -14,11 +14,11 @@
 enum rp_sse_item_type {
 	RP_SSE_MORE,	/* all input consumed */
 	RP_SSE_DATA,	/* bytes of a data field's value: pos, len */
-	RP_SSE_NEWLINE,	/* a further data line of the same event starts: one LF between */
+	RP_SSE_NEWLINE, /* a further data line of the same event starts: one LF between */
 	RP_SSE_EVENT,	/* the event is complete (blank line; it had at least one data
 			 * line). pos - 1 is its last byte: the CR, where CR LF ends
 			 * it. `type` is in p->event until the next call */
-	RP_SSE_COMMENT,	/* a comment line is complete (keep-alive) */
+	RP_SSE_COMMENT, /* a comment line is complete (keep-alive) */
 };
 
 struct rp_sse_item {
@@ -28,13 +28,13 @@ struct rp_sse_item {
 
 struct rp_sse {
 	bool ndjson;
-	char event[16];	/* value of the `event:` field of the event being read, cut */
+	char event[16]; /* value of the `event:` field of the event being read, cut */
 	/* private */
 	uint8_t state, field, nlen, elen;
-	uint8_t bom;		/* bytes of a byte-order mark seen, BOM_DONE after */
-	bool has_data;		/* the event being read has a data line */
-	bool cr;		/* an LF now belongs to the CR before it */
-	bool reset;		/* EVENT was handed out: forget it at the next call */
+	uint8_t bom;   /* bytes of a byte-order mark seen, BOM_DONE after */
+	bool has_data; /* the event being read has a data line */
+	bool cr;       /* an LF now belongs to the CR before it */
+	bool reset;    /* EVENT was handed out: forget it at the next call */
 	bool gap;
 	char name[8];
 };

@@ -14,7 +14,7 @@
 #include "protocol/http1.h"
 #include "protocol/json.h"
 
-#define RP_NONE INT64_MIN	/* an instant or count that is not known */
+#define RP_NONE INT64_MIN /* an instant or count that is not known */
 
 enum rp_end {
 	RP_END_COMPLETE,
@@ -26,39 +26,51 @@ enum rp_end {
 };
 extern const char *const rp_end_names[RP_END_COUNT]; /* as in the schema */
 
-enum rp_operation { RP_OP_CHAT, RP_OP_COMPLETION, RP_OP_INFILL, RP_OP_EMBEDDINGS, RP_OP_RERANK, RP_OP_RESPONSES, RP_OP_MESSAGES, RP_OP_GENERATE, RP_OP_OTHER, RP_OP_COUNT };
+enum rp_operation {
+	RP_OP_CHAT,
+	RP_OP_COMPLETION,
+	RP_OP_INFILL,
+	RP_OP_EMBEDDINGS,
+	RP_OP_RERANK,
+	RP_OP_RESPONSES,
+	RP_OP_MESSAGES,
+	RP_OP_GENERATE,
+	RP_OP_OTHER,
+	RP_OP_COUNT
+};
 extern const char *const rp_operation_names[RP_OP_COUNT]; /* "chat", "text_completion", ... */
 
 /* Why a figure is null. The text is what JSONL's `missing` carries. */
-#define RP_REASONS(X) \
-	X(NONE, "") \
-	X(NOT_STREAMING, "not_streaming") /* one body: no event to time */ \
-	X(NO_TOKEN, "no_token") /* the response carried no generated text */ \
-	X(ONE_TOKEN, "one_token") /* a gap needs two */ \
-	X(NOT_GENERATIVE, "not_generative") /* embeddings, rerank */ \
-	X(NO_ENGINE_HOOKS, "no_engine_hooks") /* socket-only engine */ \
-	X(STRIPPED, "no_symbols") /* the binary is stripped */ \
-	X(NOT_PERMITTED, "not_permitted") /* the kernel refused the uprobes */ \
-	X(HOOKS_OFF, "hooks_off") /* switched off by option */ \
-	X(SILENT, "hook_silent") /* attached, but did not fire for this request */ \
-	X(NOT_JOINED, "not_joined") /* no engine task was found for this request */ \
-	X(NOT_REPORTED, "not_reported") /* neither engine nor response says it */ \
-	X(SEVERAL_CHOICES, "several_choices") /* n > 1 or several prompts: as the engines' own metrics */ \
-	X(NOT_REACHED, "not_reached") /* the request ended before this instant */ \
-	X(NOT_SEEN, "not_seen") /* began before the attach, or a loss hid it */ \
-	X(LOST, "lost_events") \
-	X(TRUNCATED, "truncated") /* payload beyond the capture limit */ \
-	X(PRE_ATTACH, "pre_attach") /* connection older than the attach */ \
+#define RP_REASONS(X)                                                                             \
+	X(NONE, "")                                                                               \
+	X(NOT_STREAMING, "not_streaming")     /* one body: no event to time */                    \
+	X(NO_TOKEN, "no_token")		      /* the response carried no generated text */        \
+	X(ONE_TOKEN, "one_token")	      /* a gap needs two */                               \
+	X(NOT_GENERATIVE, "not_generative")   /* embeddings, rerank */                            \
+	X(NO_ENGINE_HOOKS, "no_engine_hooks") /* socket-only engine */                            \
+	X(STRIPPED, "no_symbols")	      /* the binary is stripped */                        \
+	X(NOT_PERMITTED, "not_permitted")     /* the kernel refused the uprobes */                \
+	X(HOOKS_OFF, "hooks_off")	      /* switched off by option */                        \
+	X(SILENT, "hook_silent")	      /* attached, but did not fire for this request */   \
+	X(NOT_JOINED, "not_joined")	      /* no engine task was found for this request */     \
+	X(NOT_REPORTED, "not_reported")	      /* neither engine nor response says it */           \
+	X(SEVERAL_CHOICES,                                                                        \
+	  "several_choices")	      /* n > 1 or several prompts: as the engines' own metrics */ \
+	X(NOT_REACHED, "not_reached") /* the request ended before this instant */                 \
+	X(NOT_SEEN, "not_seen")	      /* began before the attach, or a loss hid it */             \
+	X(LOST, "lost_events")                                                                    \
+	X(TRUNCATED, "truncated")		      /* payload beyond the capture limit */      \
+	X(PRE_ATTACH, "pre_attach")		      /* connection older than the attach */      \
 	X(HANDSHAKE_UNTRUSTED, "handshake_untrusted") /* retransmitted SYN, cookies, fast open */ \
-	X(UNIX_SOCKET, "unix_socket") /* no network */ \
-	X(ENCODED, "content_encoding") /* compressed body */ \
-	X(INVALID, "invalid_order") /* instants out of order: dropped and counted */ \
-	X(LIMIT, "limit") /* a configured limit was hit */
+	X(UNIX_SOCKET, "unix_socket")		      /* no network */                            \
+	X(ENCODED, "content_encoding")		      /* compressed body */                       \
+	X(INVALID, "invalid_order") /* instants out of order: dropped and counted */              \
+	X(LIMIT, "limit")	    /* a configured limit was hit */
 enum rp_reason {
 #define X(n, s) RP_WHY_##n,
 	RP_REASONS(X)
 #undef X
-	RP_WHY_COUNT
+		RP_WHY_COUNT
 };
 extern const char *const rp_reason_names[RP_WHY_COUNT];
 
@@ -70,46 +82,46 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
  *   MS   double, milliseconds (a mean)
  *   R    double, unit in the name
  */
-#define RP_FIELDS(X) \
-	X(TOK_PROMPT, "tokens", "prompt", N) \
-	X(TOK_COMPLETION, "tokens", "completion", N) \
-	X(TOK_CACHED, "tokens", "cached", N) \
-	X(TOK_REASONING, "tokens", "reasoning", N) \
-	X(M_TTFT, "metrics", "time_to_first_token_ms", NS) \
-	X(M_GENERATION, "metrics", "generation_time_ms", NS) \
-	X(M_QUEUE, "metrics", "queue_time_ms", NS) \
-	X(M_MEAN_ITL, "metrics", "mean_itl_ms", MS) \
-	X(M_TPS, "metrics", "tokens_per_second", R) \
-	X(S_FIRST_BYTE, "server_timing", "first_byte_ms", NS) \
-	X(S_FIRST_EVENT, "server_timing", "first_event_ms", NS) \
-	X(S_TTFT, "server_timing", "ttft_ms", NS) \
-	X(S_TTST, "server_timing", "time_to_second_token_ms", NS) \
+#define RP_FIELDS(X)                                                    \
+	X(TOK_PROMPT, "tokens", "prompt", N)                            \
+	X(TOK_COMPLETION, "tokens", "completion", N)                    \
+	X(TOK_CACHED, "tokens", "cached", N)                            \
+	X(TOK_REASONING, "tokens", "reasoning", N)                      \
+	X(M_TTFT, "metrics", "time_to_first_token_ms", NS)              \
+	X(M_GENERATION, "metrics", "generation_time_ms", NS)            \
+	X(M_QUEUE, "metrics", "queue_time_ms", NS)                      \
+	X(M_MEAN_ITL, "metrics", "mean_itl_ms", MS)                     \
+	X(M_TPS, "metrics", "tokens_per_second", R)                     \
+	X(S_FIRST_BYTE, "server_timing", "first_byte_ms", NS)           \
+	X(S_FIRST_EVENT, "server_timing", "first_event_ms", NS)         \
+	X(S_TTFT, "server_timing", "ttft_ms", NS)                       \
+	X(S_TTST, "server_timing", "time_to_second_token_ms", NS)       \
 	X(S_TTFO, "server_timing", "time_to_first_output_token_ms", NS) \
-	X(S_LAST_TOKEN, "server_timing", "last_token_ms", NS) \
-	X(S_DURATION, "server_timing", "duration_ms", NS) \
-	X(S_MEAN_ICL, "server_timing", "mean_icl_ms", MS) \
-	X(S_CHUNKS, "server_timing", "chunks", N) \
-	X(S_KEEPALIVES, "server_timing", "keepalives", N) \
-	X(P_RECEIVE, "phases", "receive_ms", NS) \
-	X(P_FRONTEND, "phases", "frontend_ms", NS) \
-	X(P_QUEUE, "phases", "queue_ms", NS) \
-	X(P_PREFILL, "phases", "prefill_ms", NS) \
-	X(P_DECODE, "phases", "decode_ms", NS) \
-	X(P_FLUSH, "phases", "flush_ms", NS) \
-	X(NET_RTT, "network", "rtt_ms", US) \
-	X(NET_AGE, "network", "age_s", R) \
-	X(NET_RETRANS, "network", "retransmits", N) \
-	X(C_TTFT, "client_estimate", "ttft_ms", NS) \
-	X(C_DURATION, "client_estimate", "duration_ms", NS) \
-	X(SCH_PREEMPTIONS, "scheduler", "preemptions", N) \
-	X(SCH_REQUEUES, "scheduler", "requeues", N) \
+	X(S_LAST_TOKEN, "server_timing", "last_token_ms", NS)           \
+	X(S_DURATION, "server_timing", "duration_ms", NS)               \
+	X(S_MEAN_ICL, "server_timing", "mean_icl_ms", MS)               \
+	X(S_CHUNKS, "server_timing", "chunks", N)                       \
+	X(S_KEEPALIVES, "server_timing", "keepalives", N)               \
+	X(P_RECEIVE, "phases", "receive_ms", NS)                        \
+	X(P_FRONTEND, "phases", "frontend_ms", NS)                      \
+	X(P_QUEUE, "phases", "queue_ms", NS)                            \
+	X(P_PREFILL, "phases", "prefill_ms", NS)                        \
+	X(P_DECODE, "phases", "decode_ms", NS)                          \
+	X(P_FLUSH, "phases", "flush_ms", NS)                            \
+	X(NET_RTT, "network", "rtt_ms", US)                             \
+	X(NET_AGE, "network", "age_s", R)                               \
+	X(NET_RETRANS, "network", "retransmits", N)                     \
+	X(C_TTFT, "client_estimate", "ttft_ms", NS)                     \
+	X(C_DURATION, "client_estimate", "duration_ms", NS)             \
+	X(SCH_PREEMPTIONS, "scheduler", "preemptions", N)               \
+	X(SCH_REQUEUES, "scheduler", "requeues", N)                     \
 	X(SCH_STEPS, "scheduler", "steps", N)
 
 enum rp_field {
 #define X(id, g, n, t) RP_FIELD_##id,
 	RP_FIELDS(X)
 #undef X
-	RP_FIELD_COUNT
+		RP_FIELD_COUNT
 };
 enum rp_field_type { RP_T_NS, RP_T_US, RP_T_N, RP_T_MS, RP_T_R };
 struct rp_field_def {
@@ -120,24 +132,24 @@ extern const struct rp_field_def rp_field_defs[RP_FIELD_COUNT];
 
 struct rp_value {
 	bool known;
-	enum rp_reason why;	/* when not known; never NONE then */
+	enum rp_reason why; /* when not known; never NONE then */
 	union {
-		int64_t i;	/* NS, US, N */
-		double d;	/* MS, R */
+		int64_t i; /* NS, US, N */
+		double d;  /* MS, R */
 	};
 };
 
 enum rp_flag {
-	RP_FLAG_PARTIAL = 1 << 0,	/* closed while in flight, or its start was not seen */
-	RP_FLAG_LOST_EVENTS = 1 << 1,	/* events that could have been its own were lost */
-	RP_FLAG_TRUNCATED = 1 << 2,	/* payload was cut; token events are a lower bound */
+	RP_FLAG_PARTIAL = 1 << 0,     /* closed while in flight, or its start was not seen */
+	RP_FLAG_LOST_EVENTS = 1 << 1, /* events that could have been its own were lost */
+	RP_FLAG_TRUNCATED = 1 << 2,   /* payload was cut; token events are a lower bound */
 	RP_FLAG_ESTIMATED = 1 << 3,
-	RP_FLAG_PRE_ATTACH = 1 << 4,	/* connection older than the attach */
-	RP_FLAG_CLOCK_STEP = 1 << 5,	/* wall clock was set during the request */
-	RP_FLAG_PIPELINED = 1 << 6,	/* sent before the previous response had ended */
-	RP_FLAG_LIMIT = 1 << 7,		/* a configured limit cut something */
-	RP_FLAG_ENCODED = 1 << 8,	/* compressed body: not read */
-	RP_FLAG_PARSE_ERROR = 1 << 9,	/* bytes were not what their headers said */
+	RP_FLAG_PRE_ATTACH = 1 << 4,  /* connection older than the attach */
+	RP_FLAG_CLOCK_STEP = 1 << 5,  /* wall clock was set during the request */
+	RP_FLAG_PIPELINED = 1 << 6,   /* sent before the previous response had ended */
+	RP_FLAG_LIMIT = 1 << 7,	      /* a configured limit cut something */
+	RP_FLAG_ENCODED = 1 << 8,     /* compressed body: not read */
+	RP_FLAG_PARSE_ERROR = 1 << 9, /* bytes were not what their headers said */
 	RP_FLAG_COUNT = 10,
 };
 extern const char *const rp_flag_names[RP_FLAG_COUNT]; /* by bit */
@@ -155,7 +167,7 @@ struct rp_mark {
 
 #define RP_REQUEST_IDS 8
 struct rp_record {
-	uint64_t seq;			/* number of the record in this run, from 1 */
+	uint64_t seq; /* number of the record in this run, from 1 */
 	/* identity */
 	char id[RP_ID_MAX];
 	char request_ids[RP_REQUEST_IDS][48];
@@ -163,46 +175,47 @@ struct rp_record {
 	char x_request_id[RP_XREQID_MAX];
 	char traceparent[RP_TRACEPARENT_MAX];
 	const char *engine_name;
-	const char *engine_version;	/* "" = unknown */
-	uint32_t pid, core_pid;		/* 0 = none */
+	const char *engine_version; /* "" = unknown */
+	uint32_t pid, core_pid;	    /* 0 = none */
 	int engine_index;
 	char model[RP_MODEL_MAX];
 	enum rp_operation operation;
 	char method[RP_METHOD_MAX];
 	char path[RP_PATH_MAX];
-	int status;			/* 0 = none seen */
-	int stream;			/* -1 unknown */
+	int status; /* 0 = none seen */
+	int stream; /* -1 unknown */
 	int choices;
 	/* peers; family AF_INET, AF_INET6, AF_UNIX or 0 */
 	uint16_t family, lport, rport;
 	uint8_t laddr[16], raddr[16];
 	bool conn_reused;
 	/* instants, ns of CLOCK_MONOTONIC, RP_NONE when not seen */
-	int64_t t_start, t_request_end;			/* socket */
+	int64_t t_start, t_request_end; /* socket */
 	int64_t t_first_byte, t_first_event, t_first_token, t_second_token, t_first_output;
 	int64_t t_last_token, t_end;
 	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last, t_eng_end; /* engine */
 	int64_t t_established;
-	int64_t wall_offset;				/* CLOCK_REALTIME - CLOCK_MONOTONIC */
+	int64_t wall_offset; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
 	/* outcome */
 	enum rp_end end;
-	char finish_reason[RP_FINISH_MAX];		/* "" = none */
+	char finish_reason[RP_FINISH_MAX]; /* "" = none */
 	bool has_error;
 	char error_type[RP_ERRTYPE_MAX], error_code[32];
-	const char *error_where;			/* "status" | "stream" | "engine" */
+	const char *error_where; /* "status" | "stream" | "engine" */
 	/* counts */
-	int64_t tok_prompt, tok_completion_usage, tok_cached, tok_reasoning; /* as the response says */
-	int64_t tok_prompt_engine, tok_engine;	/* by hooks */
-	int64_t chunks, keepalives;		/* token events, comments */
-	int64_t chunk_tokens;			/* tokens of events by usage deltas, RP_NONE if not all told */
+	int64_t tok_prompt, tok_completion_usage, tok_cached,
+		tok_reasoning;		       /* as the response says */
+	int64_t tok_prompt_engine, tok_engine; /* by hooks */
+	int64_t chunks, keepalives;	       /* token events, comments */
+	int64_t chunk_tokens; /* tokens of events by usage deltas, RP_NONE if not all told */
 	uint64_t bytes_rx, bytes_tx;
 	int64_t rtt_us;
-	int rtt_status;				/* enum rp_rtt_status */
+	int rtt_status; /* enum rp_rtt_status */
 	int64_t retransmits;
 	int64_t preemptions, requeues, steps;
 	bool joined;
-	enum rp_reason engine_why;		/* why engine figures are absent, NONE if joined */
-	enum rp_reason stream_why;		/* why event times are absent */
+	enum rp_reason engine_why; /* why engine figures are absent, NONE if joined */
+	enum rp_reason stream_why; /* why event times are absent */
 	uint32_t flags;
 	/* derived, by rp_derive() */
 	struct rp_value v[RP_FIELD_COUNT];

@@ -46,31 +46,46 @@
 #define RP_COOKIE 0x5250
 
 static const struct rp_feature table[RP_FEAT_COUNT] = {
-	[RP_FEAT_BTF] = { .name = "BTF", .since = "5.2", .required = true,
-		.lost = "everything: programs cannot be fitted to this kernel" },
-	[RP_FEAT_BPF] = { .name = "bpf(2)", .since = "3.18", .required = true,
-		.lost = "everything" },
-	[RP_FEAT_RINGBUF] = { .name = "ring buffer", .since = "5.8", .required = true,
-		.lost = "everything: events cannot reach user space in order" },
-	[RP_FEAT_TP_BTF] = { .name = "typed tracepoints", .since = "5.5",
-		.lost = "nothing: raw tracepoints do the same at a little more cost" },
-	[RP_FEAT_RAW_TP] = { .name = "raw tracepoints", .since = "4.17",
-		.lost = "nothing while typed tracepoints work" },
-	[RP_FEAT_TRACEFS] = { .name = "tracefs", .since = "4.1",
-		.lost = "nothing here: other tracers need it" },
-	[RP_FEAT_UPROBE] = { .name = "uprobe links", .since = "5.15",
-		.lost = "engine times: queue, prefill, decode, token counts" },
-	[RP_FEAT_UPROBE_MULTI] = { .name = "uprobe_multi", .since = "6.6",
-		.lost = "nothing: not used" },
-	[RP_FEAT_PREEMPT_KFUNC] = { .name = "bpf_preempt_disable", .since = "6.10",
-		.lost = "a guard that only kernels from 6.13 on need, and those have it" },
-	[RP_FEAT_TASK_ITER] = { .name = "task iterator", .since = "5.8",
-		.lost = "running inside a container's pid namespace" },
-	[RP_FEAT_BPF_STATS] = { .name = "BPF run time", .since = "5.8",
-		.lost = "reqprobe_bpf_run_seconds_total" },
-	[RP_FEAT_SOCK_STATE] = { .name = "TCP state tracepoints", .since = "4.16",
-		.required = true,
-		.lost = "handshake RTT, who closed a connection" },
+	[RP_FEAT_BTF] = { .name = "BTF",
+			  .since = "5.2",
+			  .required = true,
+			  .lost = "everything: programs cannot be fitted to this kernel" },
+	[RP_FEAT_BPF] = { .name = "bpf(2)",
+			  .since = "3.18",
+			  .required = true,
+			  .lost = "everything" },
+	[RP_FEAT_RINGBUF] = { .name = "ring buffer",
+			      .since = "5.8",
+			      .required = true,
+			      .lost = "everything: events cannot reach user space in order" },
+	[RP_FEAT_TP_BTF] = { .name = "typed tracepoints",
+			     .since = "5.5",
+			     .lost = "nothing: raw tracepoints do the same at a little more cost" },
+	[RP_FEAT_RAW_TP] = { .name = "raw tracepoints",
+			     .since = "4.17",
+			     .lost = "nothing while typed tracepoints work" },
+	[RP_FEAT_TRACEFS] = { .name = "tracefs",
+			      .since = "4.1",
+			      .lost = "nothing here: other tracers need it" },
+	[RP_FEAT_UPROBE] = { .name = "uprobe links",
+			     .since = "5.15",
+			     .lost = "engine times: queue, prefill, decode, token counts" },
+	[RP_FEAT_UPROBE_MULTI] = { .name = "uprobe_multi",
+				   .since = "6.6",
+				   .lost = "nothing: not used" },
+	[RP_FEAT_PREEMPT_KFUNC] = { .name = "bpf_preempt_disable",
+				    .since = "6.10",
+				    .lost = "a guard that only kernels from 6.13 on need, and those have it" },
+	[RP_FEAT_TASK_ITER] = { .name = "task iterator",
+				.since = "5.8",
+				.lost = "running inside a container's pid namespace" },
+	[RP_FEAT_BPF_STATS] = { .name = "BPF run time",
+				.since = "5.8",
+				.lost = "reqprobe_bpf_run_seconds_total" },
+	[RP_FEAT_SOCK_STATE] = { .name = "TCP state tracepoints",
+				 .since = "4.16",
+				 .required = true,
+				 .lost = "handshake RTT, who closed a connection" },
 };
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -104,8 +119,7 @@ static uint64_t map_word(int map, int i)
 static int prog_new(enum bpf_prog_type type, uint32_t attach, uint32_t btf_id,
 		    const struct bpf_insn *insns, size_t n)
 {
-	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = attach,
-		    .attach_btf_id = btf_id);
+	LIBBPF_OPTS(bpf_prog_load_opts, o, .expected_attach_type = attach, .attach_btf_id = btf_id);
 	int fd = bpf_prog_load(type, "rp_probe", "GPL", insns, n, &o);
 
 	return fd < 0 ? -errno : fd;
@@ -115,11 +129,7 @@ static int prog_new(enum bpf_prog_type type, uint32_t attach, uint32_t btf_id,
 static int prog_mark(enum bpf_prog_type type, uint32_t attach, uint32_t btf_id, int map, int word)
 {
 	const struct bpf_insn insns[] = {
-		MAP_VALUE(1, map, word * 8),
-		MOV_IMM(2, 1),
-		STORE(1, 2, 0),
-		MOV_IMM(0, 0),
-		EXIT(),
+		MAP_VALUE(1, map, word * 8), MOV_IMM(2, 1), STORE(1, 2, 0), MOV_IMM(0, 0), EXIT(),
 	};
 
 	return prog_new(type, attach, btf_id, insns, N_INSNS(insns));
@@ -172,7 +182,7 @@ static int probe_ringbuf(char *note, size_t len)
 
 static int probe_tracepoint(bool typed)
 {
-	int map = map_new(), prog = -1, link = -1, id = 0, err = map;
+	int map = map_new(), prog = -1, link = -1, id = 0, err;
 
 	if (map < 0)
 		return map;
@@ -181,8 +191,9 @@ static int probe_tracepoint(bool typed)
 		if (id < 0)
 			goto out;
 	}
-	err = prog = typed ? prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, 0) :
-			     prog_mark(BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0, map, 0);
+	err = prog =
+		typed ? prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, 0) :
+			prog_mark(BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0, map, 0);
 	if (prog < 0)
 		goto out;
 	link = bpf_raw_tracepoint_open(typed ? NULL : "sys_enter", prog);
@@ -313,7 +324,8 @@ static int probe_uprobe(char *note, size_t len)
 	err = perf = perf_uprobe(path, off);
 	if (perf < 0) {
 		if (perf == -EPERM)
-			snprintf(note, len, "perf_event_open refused: this kernel may want CAP_SYS_ADMIN");
+			snprintf(note, len,
+				 "perf_event_open refused: this kernel may want CAP_SYS_ADMIN");
 		goto out;
 	}
 	link = bpf_link_create(prog, perf, BPF_PERF_EVENT, &o);
@@ -385,7 +397,10 @@ static int probe_preempt(char *note, size_t len)
 		return off < 0 ? off : on;
 	{
 		const struct bpf_insn insns[] = {
-			KCALL(off), KCALL(on), MOV_IMM(0, 0), EXIT(),
+			KCALL(off),
+			KCALL(on),
+			MOV_IMM(0, 0),
+			EXIT(),
 		};
 
 		fd = prog_new(BPF_PROG_TYPE_KPROBE, 0, 0, insns, N_INSNS(insns));

@@ -29,9 +29,9 @@
 #include "reqprobe.skel.h"
 
 #define RP_MAX_LINKS 4096
-#define RP_CLOCK_STEP 1000000LL	/* ns */
-#define RP_WALK_REST 20	/* times as long as the last walk took */
-#define RP_SWEEP_EVERY 10000000000ULL	/* ns */
+#define RP_CLOCK_STEP 1000000LL	      /* ns */
+#define RP_WALK_REST 20		      /* times as long as the last walk took */
+#define RP_SWEEP_EVERY 10000000000ULL /* ns */
 #define RP_INIT_PID_NS 0xEFFFFFFCU
 
 struct hook_link {
@@ -42,9 +42,9 @@ struct hook_link {
 /* A LOSS report in preparation: see report_loss(). */
 struct loss_report {
 	bool pending;
-	uint64_t pos;		/* to be made when the consumer gets here */
-	uint64_t first_new;	/* ids from here on were born after the walk */
-	uint64_t not_before;	/* walks of a large map may not eat a CPU */
+	uint64_t pos;	     /* to be made when the consumer gets here */
+	uint64_t first_new;  /* ids from here on were born after the walk */
+	uint64_t not_before; /* walks of a large map may not eat a CPU */
 	struct rp_ev_loss loss;
 	struct rp_ev_conn_close *alive;
 	size_t n, room;
@@ -57,9 +57,9 @@ struct rp_live {
 	size_t nlinks;
 	bool raw;
 	int stats_fd;
-	uint32_t ns_ino;	/* our pid namespace; 0 = the initial one */
-	uint32_t ns_level;	/* and its depth */
-	uint32_t tgid;		/* this process, as the kernel knows it */
+	uint32_t ns_ino;   /* our pid namespace; 0 = the initial one */
+	uint32_t ns_level; /* and its depth */
+	uint32_t tgid;	   /* this process, as the kernel knows it */
 
 	/* ring buffer, mapped */
 	size_t page, ring_size;
@@ -70,11 +70,11 @@ struct rp_live {
 
 	struct hook_link *hooks;
 	size_t nhooks, hooks_room;
-	int uprobe_type;	/* -1 = not looked up yet */
+	int uprobe_type; /* -1 = not looked up yet */
 
 	bool clock_sent;
 	int64_t clock_last, clock_told;
-	struct rp_ev_loss told;	/* the last LOSS reported */
+	struct rp_ev_loss told; /* the last LOSS reported */
 	struct loss_report report;
 
 	bool sweep_due;
@@ -91,8 +91,8 @@ static int rp_libbpf_print(enum libbpf_print_level level, const char *fmt, va_li
 	return vfprintf(stderr, fmt, ap);
 }
 
-__attribute__((format(printf, 3, 4)))
-static void rp_say(char *err, size_t len, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void rp_say(char *err, size_t len, const char *fmt,
+							 ...)
 {
 	va_list ap;
 
@@ -156,7 +156,8 @@ static int rp_check_kernel(char *err, size_t len)
 	if (fd < 0) {
 		e = -errno;
 		if (e == -EPERM || e == -EACCES) {
-			rp_say(err, len, "not permitted to use bpf(2): run as root, or with "
+			rp_say(err, len,
+			       "not permitted to use bpf(2): run as root, or with "
 			       "CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE");
 			return -EPERM;
 		}
@@ -173,7 +174,8 @@ static int rp_check_kernel(char *err, size_t len)
 	}
 	close(fd);
 	if (access("/sys/kernel/btf/vmlinux", R_OK)) {
-		rp_say(err, len, "this kernel does not describe its types "
+		rp_say(err, len,
+		       "this kernel does not describe its types "
 		       "(/sys/kernel/btf/vmlinux: %s): it needs CONFIG_DEBUG_INFO_BTF",
 		       strerror(errno));
 		return -ENOTSUP;
@@ -310,7 +312,8 @@ static int rp_find_pid(struct rp_live *l, uint32_t pid, uint32_t *tgid, uint32_t
 		bpf_program__set_autoload(p, p == s->progs.rp_find_pid);
 	bpf_object__for_each_map(m, s->obj)
 		if (!bpf_map__is_internal(m))
-			bpf_map__set_max_entries(m, m == s->maps.ring ? (uint32_t)getpagesize() : 1);
+			bpf_map__set_max_entries(m,
+						 m == s->maps.ring ? (uint32_t)getpagesize() : 1);
 	s->bss->find_ns = l->ns_ino;
 	s->bss->find_pid = pid;
 	err = reqprobe_bpf__load(s);
@@ -395,21 +398,25 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 	l->uprobe_type = -1;
 	err = rp_find_ns(l);
 	if (err) {
-		rp_say(errbuf, errlen, "cannot tell which pid namespace this is: %s (it takes /proc, "
-		       "and BPF task iterators when it is not the first one)", strerror(-err));
+		rp_say(errbuf, errlen,
+		       "cannot tell which pid namespace this is: %s (it takes /proc, "
+		       "and BPF task iterators when it is not the first one)",
+		       strerror(-err));
 		goto fail;
 	}
 	err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
 	if (err)
 		err = rp_start(l, true);
 	if (err) {
-		rp_say(errbuf, errlen, err == -EPERM || err == -EACCES ?
-		       "the kernel refused the BPF programs (%s): run as root, or with CAP_BPF "
-		       "and CAP_PERFMON" :
-		       "the BPF programs could not be loaded and attached (%s): see reqprobe doctor",
+		rp_say(errbuf, errlen,
+		       err == -EPERM || err == -EACCES ?
+			       "the kernel refused the BPF programs (%s): run as root, or with CAP_BPF "
+			       "and CAP_PERFMON" :
+			       "the BPF programs could not be loaded and attached (%s): see reqprobe doctor",
 		       strerror(-err));
 		err = err == -EPERM || err == -EACCES ? -EPERM :
-		      err == -ENOMEM ? -ENOMEM : -ENOTSUP;
+		      err == -ENOMEM		      ? -ENOMEM :
+							-ENOTSUP;
 		goto fail;
 	}
 	err = rp_map_ring(l);
@@ -650,7 +657,8 @@ void rp_live_hook_counts(struct rp_live *l, uint64_t *counts, size_t n)
 
 	for (i = 0; i < n; i++)
 		counts[i] = i < RP_MAX_HOOKS ?
-			__atomic_load_n(&l->skel->bss->hook_seq[i], __ATOMIC_RELAXED) : 0;
+				    __atomic_load_n(&l->skel->bss->hook_seq[i], __ATOMIC_RELAXED) :
+				    0;
 }
 
 size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *st, size_t n)
@@ -779,7 +787,8 @@ static void rp_walk_conns(struct rp_live *l, conn_fn f, void *arg)
 	while (keys && vals) {
 		n = BATCH;
 		err = bpf_map_lookup_batch(fd, first ? NULL : &in, &out, keys, vals, &n, &opts) ?
-			errno : 0;
+			      errno :
+			      0;
 		if (err && err != ENOENT)
 			break;
 		for (i = 0; i < n; i++)
@@ -1007,7 +1016,8 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 		/* one look at the end per call: a fast producer must not hold us here */
 		if (cons >= prod)
 			break;
-		len = __atomic_load_n((const uint32_t *)(l->data + (cons & mask)), __ATOMIC_ACQUIRE);
+		len = __atomic_load_n((const uint32_t *)(l->data + (cons & mask)),
+				      __ATOMIC_ACQUIRE);
 		if (len & BPF_RINGBUF_BUSY_BIT)
 			break;
 		ev = (const void *)(l->data + (cons & mask) + BPF_RINGBUF_HDR_SZ);

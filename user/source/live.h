@@ -17,41 +17,41 @@
 struct rp_live;
 
 struct rp_live_opts {
-	uint32_t ring_bytes;	/* power of two, >= 64 KiB; default 8 MiB */
-	uint32_t payload_max;	/* bytes of one call copied to user space; default 256 KiB */
+	uint32_t ring_bytes;  /* power of two, >= 64 KiB; default 8 MiB */
+	uint32_t payload_max; /* bytes of one call copied to user space; default 256 KiB */
 	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
-	bool stats;		/* account BPF run time (bpf_enable_stats); default on */
+	bool stats; /* account BPF run time (bpf_enable_stats); default on */
 	int verbose;
-	bool no_tp_btf;		/* tests: pretend the kernel refuses tp_btf */
+	bool no_tp_btf; /* tests: pretend the kernel refuses tp_btf */
 };
 void rp_live_defaults(struct rp_live_opts *o);
 
 /* Every kernel feature in use. `rp_feature_probe` tests behaviour (loads, attaches
  * and, where possible, sees it fire), never a version number. */
 enum rp_feature_id {
-	RP_FEAT_BTF,		/* /sys/kernel/btf/vmlinux */
-	RP_FEAT_BPF,		/* bpf() allowed: a trivial program loads */
+	RP_FEAT_BTF, /* /sys/kernel/btf/vmlinux */
+	RP_FEAT_BPF, /* bpf() allowed: a trivial program loads */
 	RP_FEAT_RINGBUF,
-	RP_FEAT_TP_BTF,		/* typed tracepoints attach and fire */
-	RP_FEAT_RAW_TP,		/* raw tracepoints attach and fire (fallback) */
-	RP_FEAT_TRACEFS,	/* mounted or mountable; only bpftrace-like tools need it: informative */
-	RP_FEAT_UPROBE,		/* perf uprobe link with cookie attaches and fires */
+	RP_FEAT_TP_BTF,	 /* typed tracepoints attach and fire */
+	RP_FEAT_RAW_TP,	 /* raw tracepoints attach and fire (fallback) */
+	RP_FEAT_TRACEFS, /* mounted or mountable; only bpftrace-like tools need it: informative */
+	RP_FEAT_UPROBE,	 /* perf uprobe link with cookie attaches and fires */
 	RP_FEAT_UPROBE_MULTI,
-	RP_FEAT_PREEMPT_KFUNC,	/* bpf_preempt_disable() */
-	RP_FEAT_TASK_ITER,	/* bpf_iter over tasks: pid namespaces */
-	RP_FEAT_BPF_STATS,	/* run time accounting */
-	RP_FEAT_SOCK_STATE,	/* inet_sock_set_state, tcp_destroy_sock */
+	RP_FEAT_PREEMPT_KFUNC, /* bpf_preempt_disable() */
+	RP_FEAT_TASK_ITER,     /* bpf_iter over tasks: pid namespaces */
+	RP_FEAT_BPF_STATS,     /* run time accounting */
+	RP_FEAT_SOCK_STATE,    /* inet_sock_set_state, tcp_destroy_sock */
 	RP_FEAT_COUNT,
 };
 enum rp_feature_state { RP_FEAT_YES, RP_FEAT_NO, RP_FEAT_DENIED, RP_FEAT_UNKNOWN };
 struct rp_feature {
-	const char *name;	/* short */
-	const char *since;	/* kernel it came with, for the reader only */
-	const char *lost;	/* what is lost without it */
+	const char *name;  /* short */
+	const char *since; /* kernel it came with, for the reader only */
+	const char *lost;  /* what is lost without it */
 	bool required;
 	enum rp_feature_state state;
-	int err;		/* negative errno of the probe */
-	bool used;		/* chosen by rp_live_open on this kernel */
+	int err;   /* negative errno of the probe */
+	bool used; /* chosen by rp_live_open on this kernel */
 	char note[96];
 };
 /* Fills all RP_FEAT_COUNT entries. Never fails as a whole. */
@@ -105,7 +105,7 @@ size_t rp_live_backlog(const struct rp_live *l);
 
 struct rp_prog_stat {
 	const char *name;
-	uint64_t run_ns, run_cnt;	/* kernel's own accounting; 0 when off */
+	uint64_t run_ns, run_cnt; /* kernel's own accounting; 0 when off */
 };
 /* Loaded programs. Returns their number; fills at most n. */
 size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *s, size_t n);

@@ -123,8 +123,10 @@ int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t
 	}
 	if (h.order != RP_REC_ORDER || h.version != RP_REC_VERSION) {
 		e = -EPROTO;
-		snprintf(err, errlen, "%s was made on another kind of machine or by another version (recording version %u)",
-			 path, h.version);
+		snprintf(
+			err, errlen,
+			"%s was made on another kind of machine or by another version (recording version %u)",
+			path, h.version);
 		goto cleanup;
 	}
 	for (;;) {
@@ -137,8 +139,10 @@ int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t
 			goto cut;
 		if (ev->size < sizeof(*ev) || ev->size > RP_REC_EVENT_MAX || ev->size % 8) {
 			e = -EINVAL;
-			snprintf(err, errlen, "%s is damaged: an event of %u bytes; what came before it was used",
-				 path, ev->size);
+			snprintf(
+				err, errlen,
+				"%s is damaged: an event of %u bytes; what came before it was used",
+				path, ev->size);
 			goto cleanup;
 		}
 		if ((size_t)read_full(f, buf + sizeof(*ev), ev->size - sizeof(*ev)) !=
@@ -152,7 +156,8 @@ int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t
 	goto cleanup;
 cut:
 	e = -ENODATA;
-	snprintf(err, errlen, "%s ends in the middle of an event; what came before it was used", path);
+	snprintf(err, errlen, "%s ends in the middle of an event; what came before it was used",
+		 path);
 cleanup:
 	free(buf);
 	if (f != stdin)

@@ -191,8 +191,9 @@ void rp_tl_conn_proto(struct rp_timeline *t, const struct rp_ev_conn_proto *e)
 	case RP_PROTO_HTTP2:
 		if (server_side(t, c)) {
 			t->st.unobserved_http2++;
-			rp_tl_notice(t, SAY_HTTP2,
-				     "HTTP/2 connections are not read yet: they are counted as unobserved");
+			rp_tl_notice(
+				t, SAY_HTTP2,
+				"HTTP/2 connections are not read yet: they are counted as unobserved");
 		}
 		http_drop(t, c);
 		break;
@@ -411,8 +412,8 @@ static bool starts_with(const uint8_t *in, size_t n, const char *s)
 	return n >= l && !memcmp(in, s, l);
 }
 
-static void stream_body(struct rp_timeline *t, struct http *h, struct request *q,
-			const uint8_t *in, uint8_t *keep, size_t n, int64_t ts)
+static void stream_body(struct rp_timeline *t, struct http *h, struct request *q, const uint8_t *in,
+			uint8_t *keep, size_t n, int64_t ts)
 {
 	size_t pos = 0;
 
@@ -743,8 +744,8 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 
 static bool request_line(const uint8_t *in, size_t n)
 {
-	static const char *const m[] = { "GET ", "POST ", "PUT ", "HEAD ", "DELETE ",
-					 "OPTIONS ", "PATCH ", NULL };
+	static const char *const m[] = { "GET ",    "POST ",	"PUT ",	  "HEAD ",
+					 "DELETE ", "OPTIONS ", "PATCH ", NULL };
 
 	for (int i = 0; m[i]; i++)
 		if (starts_with(in, n, m[i]))

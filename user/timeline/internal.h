@@ -44,25 +44,25 @@ struct http {
 	struct rp_http1 req, resp;
 	struct rp_json req_json, json; /* request body; response body or event */
 	struct rp_sse sse;
-	struct request *rx;		/* whose request is being received */
-	struct request *head, *tail;	/* oldest first: head owns the response being sent */
+	struct request *rx;	     /* whose request is being received */
+	struct request *head, *tail; /* oldest first: head owns the response being sent */
 	enum body_kind body;
-	bool json_open;			/* an event's document is being fed */
-	bool line_done;			/* the start line of the request being read is over */
-	uint8_t line_part;		/* method, target, rest */
+	bool json_open;	   /* an event's document is being fed */
+	bool line_done;	   /* the start line of the request being read is over */
+	uint8_t line_part; /* method, target, rest */
 	uint8_t target_n;
-	char target[64];		/* of the start line, as far as it was read */
-	bool rx_lost, tx_lost;		/* position in the stream unknown */
-	int64_t resp_start;		/* START of a response head, status not yet known */
+	char target[64];       /* of the start line, as far as it was read */
+	bool rx_lost, tx_lost; /* position in the stream unknown */
+	int64_t resp_start;    /* START of a response head, status not yet known */
 };
 
 struct conn {
 	uint64_t id;
 	uint32_t pid;
-	uint32_t tid;			/* last thread that read from it */
+	uint32_t tid; /* last thread that read from it */
 	enum rp_proto proto;
 	struct rp_ev_conn_open o;
-	bool known;			/* CONN_OPEN was seen */
+	bool known; /* CONN_OPEN was seen */
 	bool pre_attach, owner_dead, unobserved;
 	int64_t t_established;
 	uint64_t off[2];
@@ -73,18 +73,18 @@ struct conn {
 	uint32_t requests;
 	int64_t peer_fin, peer_rst, local_fin, closed;
 	int64_t last_tx;
-	bool alive;			/* confirmed since the last LOSS */
+	bool alive; /* confirmed since the last LOSS */
 	struct http *h;
 };
 
 struct task {
 	uint32_t pid;
 	int64_t id;
-	struct request *req;		/* NULL: answered or unknown */
+	struct request *req; /* NULL: answered or unknown */
 	struct task *next_of_req;
 	int64_t t_queued, t_scheduled, t_first, t_last, t_final, t_released;
-	int64_t prev_token;		/* for gaps; RP_NONE after a loss */
-	bool lost, no_first, no_last;	/* entries that may have been its own were lost */
+	int64_t prev_token;	      /* for gaps; RP_NONE after a loss */
+	bool lost, no_first, no_last; /* entries that may have been its own were lost */
 	uint64_t slot;
 	bool has_slot;
 	uint64_t tokens;
@@ -98,26 +98,26 @@ struct marks {
 
 struct request {
 	struct rp_record r;
-	struct request *next;		/* in its connection, or in the pending list */
-	struct conn *conn;		/* NULL once detached */
+	struct request *next; /* in its connection, or in the pending list */
+	struct conn *conn;    /* NULL once detached */
 	struct session *s;
-	bool recorded;			/* an inference request; others are only counted */
+	bool recorded; /* an inference request; others are only counted */
 	bool head_seen, rx_done, resp_seen, done_marker;
 	bool midstream;
 	uint32_t retrans0;
 	/* token events */
-	int64_t usage_prev;		/* completion tokens told so far by usage */
-	bool usage_all;			/* every token event carried usage */
-	int64_t prev_event[64];		/* per choice: last token event, for gaps */
+	int64_t usage_prev;	/* completion tokens told so far by usage */
+	bool usage_all;		/* every token event carried usage */
+	int64_t prev_event[64]; /* per choice: last token event, for gaps */
 	uint64_t choices_seen;
-	bool gap_since;			/* bytes were missing since the last token event */
-	enum rp_reason no_first;	/* why a first token seen later isn't the first */
+	bool gap_since;		 /* bytes were missing since the last token event */
+	enum rp_reason no_first; /* why a first token seen later isn't the first */
 	/* engine */
 	struct task *tasks;
 	unsigned n_tasks, n_open;
-	bool tasks_cut;			/* it has more tasks than a hook could tell */
-	int64_t finished_at;		/* HTTP side is over, waits for the engine's */
-	uint64_t held_for;		/* connection whose reset would still tell who ended it */
+	bool tasks_cut;	     /* it has more tasks than a hook could tell */
+	int64_t finished_at; /* HTTP side is over, waits for the engine's */
+	uint64_t held_for;   /* connection whose reset would still tell who ended it */
 	struct marks eng, chunk;
 };
 
@@ -126,20 +126,20 @@ struct rp_timeline {
 	struct rp_observer obs[RP_MAX_OBSERVERS];
 	unsigned n_obs;
 	struct rp_stats st;
-	struct rp_map conns;		/* (id, 0) */
-	struct rp_map ends;		/* (ports, addresses) -> conn: both ends of a hop inside */
-	struct rp_map threads;		/* (tid, 0) -> conn */
-	struct rp_map tasks;		/* (pid, id) */
-	struct rp_map slots;		/* (pid, slot) -> task */
-	struct rp_map procs;		/* (pid, 0) -> session */
+	struct rp_map conns;   /* (id, 0) */
+	struct rp_map ends;    /* (ports, addresses) -> conn: both ends of a hop inside */
+	struct rp_map threads; /* (tid, 0) -> conn */
+	struct rp_map tasks;   /* (pid, id) */
+	struct rp_map slots;   /* (pid, slot) -> task */
+	struct rp_map procs;   /* (pid, 0) -> session */
 	struct session sessions[RP_MAX_SESSIONS];
 	unsigned n_sessions;
-	struct session nobody;		/* when no SESSION named the process */
+	struct session nobody;		      /* when no SESSION named the process */
 	uint32_t listeners[RP_MAX_LISTENERS]; /* port | 0x10000 */
 	unsigned n_listeners;
 	struct request *pending, **pending_tail;
 	uint64_t next_seq;
-	int64_t now;			/* newest instant seen */
+	int64_t now; /* newest instant seen */
 	int64_t wall_offset;
 	uint64_t clock_steps;
 	int64_t loss_ts;
@@ -149,7 +149,7 @@ struct rp_timeline {
 	bool tls_said, stopping;
 	int64_t tls_first;
 	char tls_ports[128];
-	uint32_t said;			/* notices given, by kind */
+	uint32_t said; /* notices given, by kind */
 };
 
 enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS };

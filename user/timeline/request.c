@@ -14,16 +14,11 @@ struct route {
 
 /* By the end of the path: servers are mounted under prefixes. */
 static const struct route routes[] = {
-	{ "/chat/completions", RP_OP_CHAT },
-	{ "/api/chat", RP_OP_CHAT },
-	{ "/completions", RP_OP_COMPLETION },
-	{ "/completion", RP_OP_COMPLETION },
-	{ "/api/generate", RP_OP_COMPLETION },
-	{ "/infill", RP_OP_INFILL },
-	{ "/embeddings", RP_OP_EMBEDDINGS },
-	{ "/embedding", RP_OP_EMBEDDINGS },
-	{ "/api/embed", RP_OP_EMBEDDINGS },
-	{ "/rerank", RP_OP_RERANK },
+	{ "/chat/completions", RP_OP_CHAT },   { "/api/chat", RP_OP_CHAT },
+	{ "/completions", RP_OP_COMPLETION },  { "/completion", RP_OP_COMPLETION },
+	{ "/api/generate", RP_OP_COMPLETION }, { "/infill", RP_OP_INFILL },
+	{ "/embeddings", RP_OP_EMBEDDINGS },   { "/embedding", RP_OP_EMBEDDINGS },
+	{ "/api/embed", RP_OP_EMBEDDINGS },    { "/rerank", RP_OP_RERANK },
 	{ "/reranking", RP_OP_RERANK },
 };
 
@@ -74,7 +69,8 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 
 	if (t->st.in_flight >= t->o.max_requests) {
 		t->st.limit_requests++;
-		rp_tl_notice(t, SAY_LIMIT, "limit of %u requests in flight reached: more are not followed",
+		rp_tl_notice(t, SAY_LIMIT,
+			     "limit of %u requests in flight reached: more are not followed",
 			     t->o.max_requests);
 		return NULL;
 	}
@@ -307,11 +303,16 @@ static enum rp_reason engine_why(const struct request *q)
 	if (q->midstream)
 		return RP_WHY_NOT_SEEN;
 	switch (s->hook_reason) {
-	case RP_HOOKS_NONE_FOR_ENGINE: return RP_WHY_NO_ENGINE_HOOKS;
-	case RP_HOOKS_STRIPPED: return RP_WHY_STRIPPED;
-	case RP_HOOKS_NOT_PERMITTED: return RP_WHY_NOT_PERMITTED;
-	case RP_HOOKS_OFF: return RP_WHY_HOOKS_OFF;
-	default: break;
+	case RP_HOOKS_NONE_FOR_ENGINE:
+		return RP_WHY_NO_ENGINE_HOOKS;
+	case RP_HOOKS_STRIPPED:
+		return RP_WHY_STRIPPED;
+	case RP_HOOKS_NOT_PERMITTED:
+		return RP_WHY_NOT_PERMITTED;
+	case RP_HOOKS_OFF:
+		return RP_WHY_HOOKS_OFF;
+	default:
+		break;
 	}
 	if (q->r.flags & RP_FLAG_LOST_EVENTS)
 		return RP_WHY_LOST;
@@ -368,10 +369,11 @@ static void take_tasks(struct request *q)
 		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
 		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
 		r->t_eng_last = later(r->t_eng_last, k->t_last);
-		r->t_eng_end = later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
+		r->t_eng_end =
+			later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
 		if (q->s->has_role[RP_ROLE_TOKEN] && generative(r->operation) && !q->tasks_cut)
-			r->tok_engine = (r->tok_engine == RP_NONE ? 0 : r->tok_engine) +
-					(int64_t)k->tokens;
+			r->tok_engine =
+				(r->tok_engine == RP_NONE ? 0 : r->tok_engine) + (int64_t)k->tokens;
 		if (r->n_request_ids < RP_REQUEST_IDS)
 			snprintf(r->request_ids[r->n_request_ids++], sizeof(r->request_ids[0]),
 				 "%lld", (long long)k->id);
@@ -392,8 +394,9 @@ static void emit(struct rp_timeline *t, struct request *q)
 			q->s->silent_said = true;
 			for (unsigned i = 0; i < t->n_obs; i++)
 				if (t->obs[i].notice)
-					t->obs[i].notice(t->obs[i].ctx,
-							 "engine hooks are attached but silent: queue, prefill and decode times are null");
+					t->obs[i].notice(
+						t->obs[i].ctx,
+						"engine hooks are attached but silent: queue, prefill and decode times are null");
 		}
 	}
 	if (q->n_tasks > (unsigned)r->choices && generative(r->operation))
@@ -504,7 +507,8 @@ void rp_tl_pending(struct rp_timeline *t, bool all)
 	struct request **p = &t->pending, *q;
 
 	while ((q = *p)) {
-		if (!all && (engine_busy(q) || q->held_for) && t->now - q->finished_at < RP_GRACE_NS) {
+		if (!all && (engine_busy(q) || q->held_for) &&
+		    t->now - q->finished_at < RP_GRACE_NS) {
 			p = &q->next;
 			continue;
 		}

@@ -46,7 +46,8 @@ void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q)
 			task_free(t, k);
 		else if (!q->s->has_role[RP_ROLE_RELEASED] || k->t_scheduled == RP_NONE ||
 			 (q->r.end == RP_END_ERROR && !k->tokens))
-			task_over(t, k, t->now); /* nobody will tell: a refused one is never released */
+			task_over(t, k,
+				  t->now); /* nobody will tell: a refused one is never released */
 	}
 	q->tasks = NULL;
 }

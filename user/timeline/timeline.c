@@ -48,8 +48,9 @@ void *rp_tl_alloc(struct rp_timeline *t, size_t n)
 
 	if (t->st.memory + n > t->o.memory_max) {
 		t->st.limit_memory++;
-		rp_tl_notice(t, SAY_LIMIT,
-			     "memory ceiling reached: some requests will be incomplete; raise --memory");
+		rp_tl_notice(
+			t, SAY_LIMIT,
+			"memory ceiling reached: some requests will be incomplete; raise --memory");
 		return NULL;
 	}
 	p = calloc(1, n);
@@ -218,8 +219,9 @@ static void on_loss(struct rp_timeline *t, const struct rp_ev_loss *e)
 	memcpy(t->st.map_full, e->map_full, sizeof(t->st.map_full));
 	if (!lost)
 		return;
-	rp_tl_notice(t, SAY_LOSS,
-		     "events were lost: the ring buffer was full; affected records say lost_events (raise --ring)");
+	rp_tl_notice(
+		t, SAY_LOSS,
+		"events were lost: the ring buffer was full; affected records say lost_events (raise --ring)");
 	if (hooks)
 		rp_tl_hook_loss(t);
 	t->loss_ts = (int64_t)e->h.ts;
@@ -259,9 +261,10 @@ static void on_alive_end(struct rp_timeline *t)
 static void on_tick(struct rp_timeline *t)
 {
 	if (t->tls_first != 0 && t->now - t->tls_first > 1000000000LL)
-		rp_tl_notice(t, SAY_TLS,
-			     "TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
-			     (unsigned long long)t->st.unobserved_tls, t->tls_ports);
+		rp_tl_notice(
+			t, SAY_TLS,
+			"TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
+			(unsigned long long)t->st.unobserved_tls, t->tls_ports);
 	rp_tl_conns_settle(t, false);
 	rp_tl_pending(t, false);
 }
@@ -282,23 +285,36 @@ static void on_listener(struct rp_timeline *t, const struct rp_ev_listener *e)
 static size_t min_size(uint8_t type)
 {
 	switch (type) {
-	case RP_EV_DATA: return sizeof(struct rp_ev_data);
-	case RP_EV_CONN_OPEN: return sizeof(struct rp_ev_conn_open);
-	case RP_EV_CONN_PROTO: return sizeof(struct rp_ev_conn_proto);
-	case RP_EV_CONN_STATE: return sizeof(struct rp_ev_conn_state);
+	case RP_EV_DATA:
+		return sizeof(struct rp_ev_data);
+	case RP_EV_CONN_OPEN:
+		return sizeof(struct rp_ev_conn_open);
+	case RP_EV_CONN_PROTO:
+		return sizeof(struct rp_ev_conn_proto);
+	case RP_EV_CONN_STATE:
+		return sizeof(struct rp_ev_conn_state);
 	case RP_EV_CONN_CLOSE:
-	case RP_EV_ALIVE: return sizeof(struct rp_ev_conn_close);
-	case RP_EV_HOOK: return sizeof(struct rp_ev_hook);
-	case RP_EV_PROC: return sizeof(struct rp_ev_proc);
-	case RP_EV_SESSION: return sizeof(struct rp_ev_session);
-	case RP_EV_CLOCK: return sizeof(struct rp_ev_clock);
-	case RP_EV_LOSS: return sizeof(struct rp_ev_loss);
-	case RP_EV_LISTENER: return sizeof(struct rp_ev_listener);
+	case RP_EV_ALIVE:
+		return sizeof(struct rp_ev_conn_close);
+	case RP_EV_HOOK:
+		return sizeof(struct rp_ev_hook);
+	case RP_EV_PROC:
+		return sizeof(struct rp_ev_proc);
+	case RP_EV_SESSION:
+		return sizeof(struct rp_ev_session);
+	case RP_EV_CLOCK:
+		return sizeof(struct rp_ev_clock);
+	case RP_EV_LOSS:
+		return sizeof(struct rp_ev_loss);
+	case RP_EV_LISTENER:
+		return sizeof(struct rp_ev_listener);
 	case RP_EV_URING:
 	case RP_EV_TICK:
 	case RP_EV_ALIVE_END:
-	case RP_EV_STOP: return sizeof(struct rp_event_hdr);
-	default: return 0;
+	case RP_EV_STOP:
+		return sizeof(struct rp_event_hdr);
+	default:
+		return 0;
 	}
 }
 
@@ -324,16 +340,34 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		t->now = ts;
 
 	switch (ev->type) {
-	case RP_EV_DATA: return rp_tl_data(t, (const void *)ev, keep);
-	case RP_EV_CONN_OPEN: rp_tl_conn_open(t, (const void *)ev); break;
-	case RP_EV_CONN_PROTO: rp_tl_conn_proto(t, (const void *)ev); break;
-	case RP_EV_CONN_STATE: rp_tl_conn_state(t, (const void *)ev); break;
-	case RP_EV_CONN_CLOSE: rp_tl_conn_close(t, (const void *)ev); break;
-	case RP_EV_ALIVE: rp_tl_conn_alive(t, (const void *)ev); break;
-	case RP_EV_ALIVE_END: on_alive_end(t); break;
-	case RP_EV_HOOK: rp_tl_hook(t, (const void *)ev); break;
-	case RP_EV_PROC: on_proc(t, (const void *)ev); break;
-	case RP_EV_SESSION: return on_session(t, (const void *)ev);
+	case RP_EV_DATA:
+		return rp_tl_data(t, (const void *)ev, keep);
+	case RP_EV_CONN_OPEN:
+		rp_tl_conn_open(t, (const void *)ev);
+		break;
+	case RP_EV_CONN_PROTO:
+		rp_tl_conn_proto(t, (const void *)ev);
+		break;
+	case RP_EV_CONN_STATE:
+		rp_tl_conn_state(t, (const void *)ev);
+		break;
+	case RP_EV_CONN_CLOSE:
+		rp_tl_conn_close(t, (const void *)ev);
+		break;
+	case RP_EV_ALIVE:
+		rp_tl_conn_alive(t, (const void *)ev);
+		break;
+	case RP_EV_ALIVE_END:
+		on_alive_end(t);
+		break;
+	case RP_EV_HOOK:
+		rp_tl_hook(t, (const void *)ev);
+		break;
+	case RP_EV_PROC:
+		on_proc(t, (const void *)ev);
+		break;
+	case RP_EV_SESSION:
+		return on_session(t, (const void *)ev);
 	case RP_EV_CLOCK: {
 		const struct rp_ev_clock *c = (const void *)ev;
 
@@ -341,16 +375,24 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		t->clock_steps += c->step != 0;
 		break;
 	}
-	case RP_EV_LOSS: on_loss(t, (const void *)ev); break;
-	case RP_EV_LISTENER: on_listener(t, (const void *)ev); break;
+	case RP_EV_LOSS:
+		on_loss(t, (const void *)ev);
+		break;
+	case RP_EV_LISTENER:
+		on_listener(t, (const void *)ev);
+		break;
 	case RP_EV_URING:
 		t->st.unobserved_io_uring++;
-		rp_tl_notice(t, SAY_URING,
-			     "pid %u uses io_uring: its reads and writes on sockets may pass unseen",
-			     ev->pid);
+		rp_tl_notice(
+			t, SAY_URING,
+			"pid %u uses io_uring: its reads and writes on sockets may pass unseen",
+			ev->pid);
 		break;
-	case RP_EV_TICK: on_tick(t); break;
-	default: break;
+	case RP_EV_TICK:
+		on_tick(t);
+		break;
+	default:
+		break;
 	}
 	return 0;
 }
@@ -361,9 +403,10 @@ void rp_timeline_finish(struct rp_timeline *t)
 	size_t i = 0;
 
 	if (t->tls_first != 0)
-		rp_tl_notice(t, SAY_TLS,
-			     "TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
-			     (unsigned long long)t->st.unobserved_tls, t->tls_ports);
+		rp_tl_notice(
+			t, SAY_TLS,
+			"TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
+			(unsigned long long)t->st.unobserved_tls, t->tls_ports);
 	rp_tl_conns_settle(t, true);
 	while ((slot = rp_map_next(&t->conns, &i))) {
 		struct conn *c = slot->v;
