@@ -241,17 +241,18 @@ $B/fuzzobj/tests/fuzz/%: $B/fuzzobj/tests/fuzz/%.o $B/fuzzobj/libreqprobe.a
 fuzz-targets: $(FUZZ_BIN)
 
 # New inputs go to build/fuzz/NAME, crashes to build/fuzz/NAME-crash-*.
-fuzz: $(FUZZ_BIN)
-	$(if $(FUZZ_BIN),,$(error no tests/fuzz/fuzz_*.c))
-	$(Q)set -e; for f in $(FUZZ_BIN); do \
-		n=$${f##*/fuzz_}; mkdir -p $B/fuzz/$$n; c=tests/fuzz/corpus/$$n; \
-		printf '  %-7s %s\n' FUZZ "$$n, $(FUZZ_SECONDS) s"; \
-		$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
-			-max_len=16384 -print_final_stats=1 -artifact_prefix=$B/fuzz/$$n- \
-			$B/fuzz/$$n $$([ -d $$c ] && echo $$c) > $B/fuzz/$$n.log 2>&1 || \
-			{ tail -n 60 $B/fuzz/$$n.log; exit 1; }; \
-		sed -n 's/^stat::number_of_executed_units: */          runs /p' $B/fuzz/$$n.log; \
-	done
+FUZZ_RUNS := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=fuzz-run-%)
+.PHONY: $(FUZZ_RUNS)
+fuzz: $(FUZZ_RUNS)
+	$(if $(FUZZ_RUNS),,$(error no tests/fuzz/fuzz_*.c))
+$(FUZZ_RUNS): fuzz-run-%: $(FUZZ_BIN)
+	$(call say,FUZZ,$*, $(FUZZ_SECONDS) s)
+	@mkdir -p $B/fuzz/$*
+	$(Q)$B/fuzzobj/tests/fuzz/fuzz_$* -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
+		-rss_limit_mb=2048 -max_len=16384 -print_final_stats=1 \
+		-artifact_prefix=$B/fuzz/$*- $B/fuzz/$* $(wildcard tests/fuzz/corpus/$*) \
+		> $B/fuzz/$*.log 2>&1 || { tail -n 60 $B/fuzz/$*.log; exit 1; }
+	@sed -n 's/^stat::number_of_executed_units: */          $*: runs /p' $B/fuzz/$*.log
 
 # ---- the rest --------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from harness import *
 import harness
 
 CACHE = os.environ.get("REQPROBE_CACHE") or ("/var/cache/reqprobe" if os.geteuid() == 0 else os.path.expanduser("~/.cache/reqprobe"))
+# Its threads spin at a barrier: two on two busy cores crawl.
+THREADS = int(os.environ.get("LLAMA_THREADS", max(1, (os.cpu_count() or 1) // 2)))
 # A sanitizer build or a slow machine may need longer.
 SLOW = float(os.environ.get("REQPROBE_SLOW", "1"))
 
@@ -74,7 +76,7 @@ class Llama:
                 subprocess.run(["strip", "-s", f], check=True)
         self.port = free_port()
         self.log_path = os.path.join(self.dir, "log")
-        argv = [self.exe, "-m", model, "--host", "127.0.0.1", "--port", str(self.port), "-np", str(np), "-c", str(ctx), "-t", "2"]
+        argv = [self.exe, "-m", model, "--host", "127.0.0.1", "--port", str(self.port), "-np", str(np), "-c", str(ctx), "-t", str(THREADS)]
         help_ = subprocess.run([self.exe, "--help"], capture_output=True, text=True, env=self.env(lib)).stdout
         if debug:
             if "--log-timestamps" not in help_:
@@ -215,7 +217,11 @@ def instants(r):
 
 
 def check_slots_free(t, records, np=2):
-    """A request that waited is scheduled when the np-th running one has ended."""
+    """A request that waited is scheduled when a running one has ended. Records hold
+    its last token, not the release of its slot; in between the engine samples for
+    the other slots: a part of a step. (queue-truth has the exact comparison.)"""
+    steps = [g for r in records for g in r.get("itl_ms") or []]
+    step = max(2.0, 0.5 * percentile(steps, .5)) if steps else 10.0
     x = sorted(instants(r) for r in records if all(r["phases"][k] is not None for k in ("queue_ms", "prefill_ms", "decode_ms", "frontend_ms")))
     waited, off = 0, []
     for q, s, e in x:
@@ -230,10 +236,10 @@ def check_slots_free(t, records, np=2):
     # of the step: mostly well below 1 ms, now and then some. Never is one scheduled
     # while all slots are taken. (queue-truth holds each against the engine's log.)
     bad = [o for o in off if not -0.05 <= o <= 100]
-    t.check(not bad, f"{len(bad)} of {waited} that waited were not scheduled at the end of another: off by {bad[:5]} ms")
+    t.check(not bad, f"{len(bad)} of {waited} that waited were not scheduled within {step:.1f} ms of the end of another: off by {bad[:5]} ms")
     if off:
         t.check(percentile(off, .5) <= 1, f"half of those that waited were scheduled more than {percentile(off, .5):.3f} ms after the end of another")
-        t.note(f"{waited} waited; scheduled p50 {percentile(off, .5):.3f} max {max(off):.3f} ms after the end of another")
+        t.note(f"{waited} waited; scheduled p50 {percentile(off, .5):.3f} max {max(off):.3f} ms after the last token of another, limit {step:.1f}")
     # never more than np at once
     for q, s, e in x:
         mid = s + 0.0005

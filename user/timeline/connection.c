@@ -10,6 +10,8 @@
 
 enum why_gap { GAP_LOST, GAP_CUT };
 
+static const uint8_t nothing[1];
+
 /* ---- connections ---- */
 
 static struct conn *conn_new(struct rp_timeline *t, uint64_t id, int64_t ts)
@@ -805,9 +807,9 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 		n -= used;
 		/* an END that needs no further byte */
 		if (dir == RP_RX)
-			request_items(t, c, NULL, NULL, 0, ts);
+			request_items(t, c, nothing, NULL, 0, ts);
 		else
-			response_items(t, c, NULL, NULL, 0, ts);
+			response_items(t, c, nothing, NULL, 0, ts);
 		if (!c->h || !used)
 			return;
 		h = c->h;

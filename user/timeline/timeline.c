@@ -10,6 +10,8 @@
 
 #include "timeline/internal.h"
 
+#define MAX_TS (1ULL << 61)
+
 void rp_timeline_defaults(struct rp_timeline_opts *o)
 {
 	*o = (struct rp_timeline_opts){
@@ -329,6 +331,14 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 	if (!min)
 		return 0;
 	if (ev->size < min) {
+		t->st.parse_errors++;
+		return -EBADMSG;
+	}
+	/* No clock reads 73 years: sums and differences of instants can't overflow. */
+	if (ev->ts >= MAX_TS ||
+	    (ev->type == RP_EV_DATA && ((const struct rp_ev_data *)ev)->ret_ts >= MAX_TS) ||
+	    (ev->type == RP_EV_CLOCK &&
+	     llabs(((const struct rp_ev_clock *)ev)->offset) >= (int64_t)MAX_TS)) {
 		t->st.parse_errors++;
 		return -EBADMSG;
 	}
