@@ -742,6 +742,7 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 	put_counts(b, "ends", rp_end_names, s->ends, RP_END_COUNT);
 	put_u64(b, "in_flight", s->in_flight);
 	put_u64(b, "other_paths", s->other_paths);
+	put_u64(b, "proxied", s->proxied);
 	put_u64(b, "not_joined", s->not_joined);
 	put_counts(b, "tokens", token_names, tokens, 2);
 	put_counts(b, "bytes", bytes_names, bytes, 4);

@@ -454,6 +454,9 @@ static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_
 	plain(b, "reqprobe_other_requests_total", "counter",
 	      "HTTP requests that are no inference (health checks, metrics, model lists): counted, not recorded.",
 	      s->other_paths);
+	plain(b, "reqprobe_requests_proxied_total", "counter",
+	      "Requests seen on their way through a proxy of the watched tree: recorded where the engine serves them.",
+	      s->proxied);
 	plain(b, "reqprobe_requests_not_joined_total", "counter",
 	      "Finished requests for which no engine task was found though hooks are attached.",
 	      s->not_joined);
