@@ -21,6 +21,7 @@
 
 #define DRAIN_MS 10
 #define MAX_PROGS 32
+#define LAST_WORDS_NS 500000000ULL
 
 /* A process that may still map the engine's library: looked at again. */
 struct late {
@@ -688,6 +689,7 @@ static bool come_back(struct watch *w)
 static void loop(struct watch *w)
 {
 	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
+	uint64_t gone_at = 0;
 	bool waiting = false;
 
 	while (!stop_signals) {
@@ -715,6 +717,12 @@ static void loop(struct watch *w)
 				       w->t[0].engine->name);
 			}
 		} else if (all_gone(w)) {
+			/* its sockets are closed after it is said to have exited */
+			gone_at = gone_at ? gone_at : now_ns();
+			if (rp_timeline_stats(w->run.tl)->in_flight &&
+			    now_ns() - gone_at < LAST_WORDS_NS)
+				continue;
+			gone_at = 0;
 			if (!w->o->wait) {
 				rp_say("the engine (pid %u) has exited", w->t[0].pid);
 				break;

@@ -157,7 +157,7 @@ def err_disk_full(t):
         subprocess.run(["mount", "-o", "remount,size=4m", d], check=True)
         run_client(t, srv.port, n=10, c=2, id="b", max_tokens=3, extra={"gap_us": 1000, "ttft_us": 1000})
         time.sleep(0.3)
-        p.stop(expect_rc=None)
+        p.stop(expect_rc=None, whole=False)
         recs, _ = read_jsonl(p.jsonl)
         t.equal(recs[:len(full)], full, "what was written before")
         t.equal(sum(r["x_request_id"].startswith("b") for r in recs), 10, "records after there was room again")

@@ -441,8 +441,8 @@ static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_
 		}
 	}
 	plain(b, "reqprobe_requests_started_total", "counter",
-	      "Inference requests seen to start; equals the finished ones of all ends plus those in flight.",
-	      s->started);
+	      "Inference requests seen to start: the finished ones of all ends, those in flight, and those proxied.",
+	      s->started + s->proxied); /* found out later: a counter may not go back */
 	plain(b, "reqprobe_requests_in_flight", "gauge", "Inference requests not yet finished.",
 	      s->in_flight);
 	if (s->scheduler_known) {
