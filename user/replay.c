@@ -17,6 +17,8 @@ int rp_replay(const struct rp_options *o)
 		rp_say("%s", err);
 		st = RP_EXIT_FAILED;
 	}
+	if (!e && !r.stopped)
+		rp_say("%s has no end mark: it was cut short, by a full disk or a kill", o->file);
 	if (r.jsonl_failed)
 		st = RP_EXIT_FAILED;
 cleanup:

@@ -137,8 +137,18 @@ static void take_info(struct rp_run *r, const struct rp_event_hdr *ev)
 	} else if (ev->type == RP_EV_CLOCK) {
 		r->info.wall_offset = ((const struct rp_ev_clock *)(const void *)ev)->offset;
 	}
+	r->stopped |= ev->type == RP_EV_STOP;
 	if (ev->type == RP_EV_STOP || ev->type == RP_EV_TICK)
 		r->info.stopped_wall = (int64_t)ev->ts + r->info.wall_offset;
+}
+
+static void rec_result(struct rp_run *r, int e)
+{
+	if (!e || r->rec_failed)
+		return;
+	r->rec_failed = true;
+	rp_say("can't write the recording %s: %s; it ends here, whole events only", r->o->record,
+	       strerror(-e));
 }
 
 int rp_run_event(void *run, const struct rp_event_hdr *ev)
@@ -165,15 +175,8 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 	pthread_mutex_lock(&r->lock);
 	rp_timeline_event(r->tl, ev, keep);
 	pthread_mutex_unlock(&r->lock);
-	if (r->rec && ev->size <= r->copy_size) {
-		int e = rp_rec_write(r->rec, (const void *)r->copy);
-
-		if (e && !r->rec_failed) {
-			r->rec_failed = true;
-			rp_say("can't write the recording %s: %s; it ends here, whole events only",
-			       r->o->record, strerror(-e));
-		}
-	}
+	if (r->rec && ev->size <= r->copy_size)
+		rec_result(r, rp_rec_write(r->rec, (const void *)r->copy));
 	return 0;
 }
 
@@ -192,7 +195,7 @@ void rp_run_flush(struct rp_run *r)
 	/* what a kill -9 would take from a recording is a second of it */
 	if (r->rec && r->last_tick - r->rec_flushed > 1000000000ULL) {
 		r->rec_flushed = r->last_tick;
-		rp_rec_flush(r->rec);
+		rec_result(r, rp_rec_flush(r->rec));
 	}
 	if (r->term)
 		fflush(stdout);
@@ -206,6 +209,8 @@ void rp_run_finish(struct rp_run *r)
 	if (r->jsonl && r->jsonl_file)
 		rp_jsonl_summary(r->jsonl, rp_timeline_stats(r->tl), &r->info);
 	rp_run_flush(r);
+	rec_result(r, rp_rec_close(r->rec));
+	r->rec = NULL;
 	if (r->term) {
 		rp_term_summary(r->term, rp_timeline_stats(r->tl));
 		fflush(stdout);

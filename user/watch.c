@@ -225,6 +225,14 @@ static void unhook(struct watch *w, uint32_t pid)
 	}
 }
 
+static bool all_gone(const struct watch *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (!w->t[i].gone || w->t[i].procs)
+			return false;
+	return true;
+}
+
 /* ---- events on their way to the timeline ---- */
 
 static int on_event(void *ctx, const struct rp_event_hdr *ev)
@@ -255,9 +263,14 @@ static int on_event(void *ctx, const struct rp_event_hdr *ev)
 			if (t)
 				t->procs--;
 			unhook(w, ev->pid);
-			for (unsigned i = 0; i < w->n; i++)
-				if (w->t[i].pid == ev->pid)
-					w->t[i].gone = true;
+			for (unsigned i = 0; i < w->n; i++) {
+				if (w->t[i].pid != ev->pid)
+					continue;
+				w->t[i].gone = true;
+				if (w->n > 1 && !all_gone(w))
+					rp_say("the engine (pid %u) has exited; the others are still watched",
+					       ev->pid);
+			}
 			break;
 		default:
 			break;
@@ -609,14 +622,6 @@ static void show_header(struct watch *w)
 
 /* ---- the engine goes away and comes back ---- */
 
-static bool all_gone(const struct watch *w)
-{
-	for (unsigned i = 0; i < w->n; i++)
-		if (!w->t[i].gone || w->t[i].procs)
-			return false;
-	return true;
-}
-
 static void remember_cmdline(struct target *t)
 {
 	struct rp_proc p;
@@ -876,7 +881,7 @@ int rp_watch(const struct rp_options *o)
 		rp_run_finish(&w->run);
 		if (!o->quiet && !w->run.term)
 			say_end(w);
-		if (w->run.jsonl_failed)
+		if (w->run.jsonl_failed || w->run.rec_failed)
 			st = RP_EXIT_FAILED;
 	}
 	pthread_mutex_lock(&w->run.lock);

@@ -139,6 +139,18 @@ def err_dev_full(t):
 
 
 @test(60)
+def err_record_full(t):
+    """A recording that can't be written is said once, and is the exit status."""
+    srv = t.paced()
+    p = t.probe(srv, args=["--record", "/dev/full"])
+    run_client(t, srv.port, n=5, c=1, max_tokens=3, extra={"gap_us": 1000})
+    p.stop(expect_rc=1)
+    lines = [l for l in p.stderr_lines() if "/dev/full" in l]
+    t.equal(len(lines), 1, f"lines about it ({p.stderr_lines()})")
+    t.equal(len(p.records), 5, "records in --jsonl all the same")
+
+
+@test(60)
 def err_disk_full(t):
     """A tiny file system fills up: whole lines stay, said once; room again: goes on."""
     d = t.path("tiny")

@@ -492,6 +492,45 @@ static void c8(void **st)
 	}
 }
 
+/* Usage with the last event alone is a sum; a count beyond sense is none. */
+static void usage_at_the_end(void **st)
+{
+	static const struct {
+		const char *usage;
+		int64_t tokens;
+		bool error;
+	} c[] = {
+		{ "3", 3, false },
+		{ "10", 10, false },
+		{ "9223372036854775807", RP_NONE, true },
+		{ "-5", RP_NONE, true },
+	};
+
+	(void)st;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		struct world *w = world_new();
+		struct rp_record *r = &w->rec[0];
+		char ev[512];
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		tx(w, 1, 1001 * MS, HDR_CHUNKED);
+		txc(w, 1, 1010 * MS, TOK);
+		txc(w, 1, 1020 * MS, TOK);
+		snprintf(ev, sizeof(ev),
+			 "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}],"
+			 "\"usage\":{\"completion_tokens\":%s}}\n\n",
+			 c[i].usage);
+		txc(w, 1, 1030 * MS, ev);
+		tx(w, 1, 1030 * MS, END);
+		assert_non_null(strstr(w->json[0], "\"itl_ms\":[10,10]"));
+		assert_int_equal(NSV(r, TOK_COMPLETION), c[i].tokens);
+		assert_int_equal(!!(r->flags & RP_FLAG_PARSE_ERROR), c[i].error);
+		world_end(w);
+	}
+}
+
 /* B7: a plain body has no first token. */
 static void b7(void **st)
 {
@@ -1074,29 +1113,18 @@ static void hostile(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),
-		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),
-		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),
-		cmocka_unit_test(b7),
-		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),
-		cmocka_unit_test(engine_join),
-		cmocka_unit_test(out_of_order),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),
-		cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),
-		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),
-		cmocka_unit_test(framing),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(embeddings),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(tls),
+		cmocka_unit_test(c4),		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
+		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),	cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
+		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
+		cmocka_unit_test(limits),	cmocka_unit_test(tls),
 		cmocka_unit_test(hostile),
 	};
 

@@ -83,13 +83,17 @@ int rp_rec_write(struct rp_rec *r, const struct rp_event_hdr *ev)
 	return 0;
 }
 
-void rp_rec_close(struct rp_rec *r)
+int rp_rec_close(struct rp_rec *r)
 {
+	int e;
+
 	if (!r)
-		return;
-	rp_rec_flush(r);
-	close(r->fd);
+		return 0;
+	e = rp_rec_flush(r);
+	if (close(r->fd) && !e)
+		e = -errno;
 	free(r);
+	return e;
 }
 
 static ssize_t read_full(FILE *f, void *p, size_t n)

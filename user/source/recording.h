@@ -36,7 +36,8 @@ int rp_rec_open(const char *path, bool raw, struct rp_rec **out, char *err, size
  * the return value (-ENOSPC, ...), and every later call is 0. */
 int rp_rec_write(struct rp_rec *r, const struct rp_event_hdr *ev);
 int rp_rec_flush(struct rp_rec *r);
-void rp_rec_close(struct rp_rec *r);
+/* Writes what is left; -errno as rp_rec_write. NULL is 0. */
+int rp_rec_close(struct rp_rec *r);
 
 /*
  * Feed every event of a recording to fn. 0; -errno with one line in err (a file

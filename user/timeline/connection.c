@@ -14,12 +14,13 @@ static const uint8_t nothing[1];
 
 /* ---- connections ---- */
 
-static struct conn *conn_new(struct rp_timeline *t, uint64_t id, int64_t ts)
+/* `first`: this is its first event, so a refusal is counted here and once. */
+static struct conn *conn_new(struct rp_timeline *t, uint64_t id, int64_t ts, bool first)
 {
 	struct conn *c;
 
 	if (t->conns.len >= t->o.max_conns) {
-		t->st.limit_conns++;
+		t->st.limit_conns += first;
 		rp_tl_notice(t, SAY_LIMIT, "limit of %u connections reached: more are not followed",
 			     t->o.max_conns);
 		return NULL;
@@ -133,7 +134,7 @@ void rp_tl_conn_open(struct rp_timeline *t, const struct rp_ev_conn_open *e)
 	struct conn *c = conn_get(t, e->conn);
 
 	if (!c)
-		c = conn_new(t, e->conn, (int64_t)e->h.ts);
+		c = conn_new(t, e->conn, (int64_t)e->h.ts, true);
 	if (!c)
 		return;
 	c->o = *e;
@@ -179,7 +180,7 @@ void rp_tl_conn_proto(struct rp_timeline *t, const struct rp_ev_conn_proto *e)
 	if (e->proto >= RP_PROTO_COUNT)
 		return;
 	if (!c)
-		c = conn_new(t, e->conn, (int64_t)e->h.ts);
+		c = conn_new(t, e->conn, (int64_t)e->h.ts, false);
 	if (!c)
 		return;
 	c->proto = (enum rp_proto)e->proto;
@@ -854,7 +855,7 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 	c = conn_get(t, e->conn);
 	if (!c) {
 		/* its opening was lost: the peer stays unknown */
-		c = conn_new(t, e->conn, ts);
+		c = conn_new(t, e->conn, ts, false);
 		if (!c)
 			return 0;
 		c->pre_attach = true;

@@ -7,6 +7,10 @@
 
 #include "timeline/internal.h"
 
+/* More in one event, or in one response, is no count of tokens. */
+#define MAX_EVENT_TOKENS 4096
+#define MAX_TOKENS 100000000
+
 struct route {
 	const char *suffix;
 	enum rp_operation op;
@@ -175,6 +179,16 @@ void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct 
 	}
 }
 
+static void take_count(struct rp_record *r, int64_t *to, int64_t n)
+{
+	if (n == RP_ABSENT)
+		return;
+	if (n >= 0 && n <= MAX_TOKENS)
+		*to = n;
+	else
+		r->flags |= RP_FLAG_PARSE_ERROR;
+}
+
 /* What responses and events say alike. */
 static void take_facts(struct request *q, const struct rp_json_facts *f)
 {
@@ -189,19 +203,14 @@ static void take_facts(struct request *q, const struct rp_json_facts *f)
 		if (f->finish_reason[0])
 			memcpy(r->finish_reason, f->finish_reason, sizeof(r->finish_reason));
 	}
-	if (f->prompt_tokens != RP_ABSENT)
-		r->tok_prompt = f->prompt_tokens;
-	if (f->completion_tokens != RP_ABSENT)
-		r->tok_completion_usage = f->completion_tokens;
-	if (f->cached_tokens != RP_ABSENT)
-		r->tok_cached = f->cached_tokens;
-	else if (f->t_cache_n != RP_ABSENT)
-		r->tok_cached = f->t_cache_n;
-	if (f->reasoning_tokens != RP_ABSENT)
-		r->tok_reasoning = f->reasoning_tokens;
+	take_count(r, &r->tok_prompt, f->prompt_tokens);
+	take_count(r, &r->tok_completion_usage, f->completion_tokens);
+	take_count(r, &r->tok_cached,
+		   f->cached_tokens != RP_ABSENT ? f->cached_tokens : f->t_cache_n);
+	take_count(r, &r->tok_reasoning, f->reasoning_tokens);
 	/* llama.cpp without usage: its timings count the same tokens */
-	if (r->tok_completion_usage == RP_NONE && f->t_predicted_n != RP_ABSENT)
-		r->tok_completion_usage = f->t_predicted_n;
+	if (r->tok_completion_usage == RP_NONE)
+		take_count(r, &r->tok_completion_usage, f->t_predicted_n);
 	if (f->error && !r->has_error) {
 		r->has_error = true;
 		r->error_where = "stream";
@@ -220,10 +229,14 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 	uint64_t who = f->content | f->reasoning | f->tool;
 	uint32_t k = 1;
 
-	/* Usage in every event tells the tokens of each; one choice only, since
-	 * engines count them per choice there. */
-	if (f->completion_tokens != RP_ABSENT && f->completion_tokens >= q->usage_prev &&
-	    r->choices == 1) {
+	/*
+	 * Usage in every event so far tells the tokens of each; one choice only,
+	 * since engines count them per choice there. Usage that comes with the last
+	 * event alone is a sum and tells nothing of that event.
+	 */
+	if (q->usage_all && r->choices == 1 && f->completion_tokens != RP_ABSENT &&
+	    f->completion_tokens >= q->usage_prev &&
+	    f->completion_tokens - q->usage_prev <= MAX_EVENT_TOKENS) {
 		k = (uint32_t)(f->completion_tokens - q->usage_prev);
 		r->chunk_tokens = (r->chunk_tokens == RP_NONE ? 0 : r->chunk_tokens) + k;
 	} else {
@@ -380,11 +393,33 @@ static void take_tasks(struct request *q)
 	}
 }
 
+/* first_event <= ttft <= last_token <= end, or they are not what they seem. */
+static bool in_order(const struct rp_record *r)
+{
+	const int64_t all[] = { r->t_first_event, r->t_first_token, r->t_last_token, r->t_end };
+	int64_t last = RP_NONE;
+
+	for (unsigned i = 0; i < 4; i++) {
+		if (all[i] == RP_NONE)
+			continue;
+		if (all[i] < last)
+			return false;
+		last = all[i];
+	}
+	return true;
+}
+
 static void emit(struct rp_timeline *t, struct request *q)
 {
 	struct rp_record *r = &q->r;
 
 	take_tasks(q);
+	if (!in_order(r)) {
+		r->t_first_event = r->t_first_token = r->t_second_token = RP_NONE;
+		r->t_first_output = r->t_last_token = RP_NONE;
+		r->flags |= RP_FLAG_PARSE_ERROR;
+		t->st.invalid_order++;
+	}
 	r->joined = q->n_tasks > 0;
 	r->engine_why = engine_why(q);
 	if (!r->joined && q->s->hook_reason == RP_HOOKS_OK && !q->midstream) {
