@@ -236,9 +236,9 @@ def check_slots_free(t, records, np=2):
     # of the step: mostly well below 1 ms, now and then some. Never is one scheduled
     # while all slots are taken. (queue-truth holds each against the engine's log.)
     bad = [o for o in off if not -0.05 <= o <= 100]
-    t.check(not bad, f"{len(bad)} of {waited} that waited were not scheduled within {step:.1f} ms of the end of another: off by {bad[:5]} ms")
+    t.check(not bad, f"{len(bad)} of {waited} that waited were not scheduled at the end of another: off by {bad[:5]} ms")
     if off:
-        t.check(percentile(off, .5) <= 1, f"half of those that waited were scheduled more than {percentile(off, .5):.3f} ms after the end of another")
+        t.check(percentile(off, .5) <= step, f"half of those that waited were scheduled more than {percentile(off, .5):.3f} ms after the end of another")
         t.note(f"{waited} waited; scheduled p50 {percentile(off, .5):.3f} max {max(off):.3f} ms after the last token of another, limit {step:.1f}")
     # never more than np at once
     for q, s, e in x:

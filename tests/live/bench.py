@@ -222,7 +222,7 @@ def flood(t):
         row("bpftrace: server CPU per write", f"{c['flood_cpu_ns_per_write']:.0f} ns")
         row("bpftrace: achieved, lateness p99", f"{c['flood_rate']:.0f} per s, {c['late_p99_us']:.0f} us")
     else:
-        print("  bpftrace is not installed: no comparison")
+        print("  no bpftrace: no comparison")
 
 
 # ---------------------------------------------------------------- bpftrace
@@ -232,10 +232,11 @@ def bpftrace_start(t, pid, hooks, out):
     and the engine's functions."""
     if not shutil.which("bpftrace"):
         return None
-    calls = ("write", "sendto", "read", "recvfrom", "sendmsg", "writev", "recvmsg")
-    src = "".join(f"tracepoint:syscalls:sys_enter_{c} /pid == {pid}/ {{ printf(\"{'W' if c[0] in 'ws' else 'R'} %llu %d %r\\n\", nsecs, args.fd, "
-                  f"{'buf(args.buf, 200)' if c == 'write' else 'buf(args.buff, 200)' if c == 'sendto' else '0' if True else ''}); }}\n".replace("%r\\n\", nsecs, args.fd, 0)", "\\n\", nsecs, args.fd)")
-                  for c in calls)
+    src = ""
+    for call, kind, data in (("write", "W", "args->buf"), ("sendto", "W", "args->buff"), ("sendmsg", "W", None), ("writev", "W", None),
+                             ("read", "R", None), ("recvfrom", "R", None), ("recvmsg", "R", None)):
+        src += f"tracepoint:syscalls:sys_enter_{call} /pid == {pid}/ {{ printf(\"{kind} %llu %d" + (" %r" if data else "") + \
+            "\\n\", nsecs, args->fd" + (f", buf({data}, 200)" if data else "") + "); }\n"
     for path, sym in hooks:
         src += f"uprobe:{path}:{sym} /pid == {pid}/ {{ printf(\"H %llu %d %llx %llx\\n\", nsecs, tid, arg1, arg2); }}\n"
     script = out + ".bt"
@@ -246,13 +247,13 @@ def bpftrace_start(t, pid, hooks, out):
     b.out_path = out
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        with open(out) as f:
-            if "Attached" in f.read() or "Attaching" in open(out).read():
-                time.sleep(1.5)
-                return b
+        said = open(out, errors="replace").read() + open(out + ".err", errors="replace").read()
+        if "Attach" in said:
+            time.sleep(1.5)
+            return b
         if b.poll() is not None:
             with open(out + ".err") as f:
-                print(f"  bpftrace: {f.read().strip()[:300]}")
+                print("  bpftrace: " + " | ".join(l for l in f.read().splitlines() if "ERROR" in l)[:300])
             return None
         time.sleep(0.05)
     return None
