@@ -34,7 +34,7 @@ static const char doc[] =
 	"  reqprobe --pid PID      watch the engine PID and its whole process tree (root)\n"
 	"  reqprobe doctor         what can be seen here, and what not, and why\n"
 	"  reqprobe replay FILE    the records of a recording (no root)\n"
-	"\nSIZE takes K, M or G; TIME takes s, m or h. Exit status: 0 done, 1 failed while running, "
+	"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed while running, "
 	"2 wrong usage, 3 not permitted or the kernel lacks what is needed, 4 no such process or no "
 	"engine in it. See reqprobe(8).";
 
@@ -42,7 +42,7 @@ static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Process to watch; may be repeated", 0 },
 	{ "engine", OPT_ENGINE, "NAME", 0,
 	  "Take it for this engine: llamacpp, generic (default: recognise)", 0 },
-	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Write a JSON object per request", 0 },
+	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Append a JSON object per request", 0 },
 	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0,
 	  "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
 	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay",
@@ -55,7 +55,8 @@ static const struct argp_option options[] = {
 	{ "quiet", 'q', 0, 0, "No lines but errors", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
-	{ "ring", OPT_RING, "SIZE", 0, "Ring buffer, part of the ceiling (default 8M)", 0 },
+	{ "ring", OPT_RING, "SIZE", 0,
+	  "Ring buffer, a power of two, part of the ceiling (default 8M)", 0 },
 	{ "payload", OPT_PAYLOAD, "SIZE", 0, "Bytes looked at per system call (default 256K)", 0 },
 	{ "max-requests", OPT_MAX_REQ, "N", 0, "Requests followed at once (default 16384)", 0 },
 	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)",
@@ -146,7 +147,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 
 	switch (key) {
 	case 'p':
-		if (!parse_size(arg, 1, 1 << 30, &n))
+		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 1 << 30, &n))
 			refuse("--pid %s is no process id", arg);
 		if (o->n_pids == RP_MAX_PIDS)
 			refuse("at most %d --pid", RP_MAX_PIDS);
@@ -212,7 +213,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case OPT_MAX_REQ:
 	case OPT_MAX_CONN:
 		if (!parse_size(arg, 1, 1 << 20, &n))
-			refuse("%s: a number from 1 to 1M", arg);
+			refuse("--max-%s %s: a number from 1 to 1M",
+			       key == OPT_MAX_REQ ? "requests" : "connections", arg);
 		if (key == OPT_MAX_REQ)
 			o->max_requests = (uint32_t)n;
 		else
@@ -271,6 +273,10 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
 		refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
 		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+	if (o->no_hooks && o->require_uprobes)
+		refuse("--no-hooks and --require-uprobes exclude each other");
+	if (o->verb == RP_VERB_REPLAY && o->record)
+		refuse("replay makes no recording: --record and --record-raw are for watching");
 	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {
 		refuse("--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
 		       (unsigned long long)o->ring);

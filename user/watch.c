@@ -536,6 +536,11 @@ static int attach(struct watch *w)
 			rp_say("can't watch process %u: %s", w->t[i].pid, strerror(-err));
 			return err == -ESRCH ? RP_EXIT_NO_ENGINE : RP_EXIT_FAILED;
 		}
+		if (w->o->require_uprobes && !w->t[i].engine->n_hooks) {
+			rp_say("--require-uprobes was given, and pid %u (%s) has no functions to hook",
+			       w->t[i].pid, w->t[i].engine->name);
+			return RP_EXIT_DENIED;
+		}
 		hook_tree(w, &w->t[i]);
 		send_session(w, &w->t[i]);
 		if (w->t[i].reason != RP_HOOKS_OK && w->t[i].engine->n_hooks && !w->o->no_hooks) {
@@ -547,7 +552,7 @@ static int attach(struct watch *w)
 				       w->t[i].engine->title, w->t[i].pid);
 			if (w->o->require_uprobes) {
 				rp_say("--require-uprobes was given: giving up");
-				return RP_EXIT_FAILED;
+				return RP_EXIT_DENIED;
 			}
 		}
 	}
@@ -584,7 +589,8 @@ static void show_header(struct watch *w)
 {
 	const struct target *t = &w->t[0];
 	char hooks[80] = "";
-	struct rp_term_row rows[4];
+	char ceiling[40];
+	struct rp_term_row rows[5];
 	unsigned procs = 0;
 	size_t n = 0;
 	struct rp_term_header h = {
@@ -614,7 +620,10 @@ static void show_header(struct watch *w)
 	}
 	rows[n++] = (struct rp_term_row){ "sees", "HTTP and SSE", "read, write and their kin" };
 	rows[n++] = (struct rp_term_row){ "sees", "handshake RTT", "inet_sock_set_state" };
-	rows[n++] = (struct rp_term_row){ "blind", "TLS, HTTP/2", "counted; see reqprobe doctor" };
+	rows[n++] = (struct rp_term_row){ "blind", "TLS, HTTP/2", "counted, not read" };
+	snprintf(ceiling, sizeof(ceiling), "at most %llu MiB",
+		 (unsigned long long)(w->o->memory >> 20));
+	rows[n++] = (struct rp_term_row){ "memory", ceiling, "--memory" };
 	h.n_rows = n;
 	rp_term_header(w->run.term, &h);
 	fflush(stdout);

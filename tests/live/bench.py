@@ -269,10 +269,23 @@ def batch(t, e, n, seed):
     return 24 * n / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in got.values())
 
 
-def perf_syscalls(pid, seconds):
-    r = subprocess.run(["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", str(pid), "sleep", str(seconds)], capture_output=True, text=True)
-    m = re.search(r"^(\d+),", r.stderr, re.M)
-    return int(m[1]) if m else None
+def perf_start(pid, out):
+    """Count the system calls of the engine and of the machine, until ended."""
+    if not shutil.which("perf"):
+        return []
+    return [subprocess.Popen(["perf", "stat", "-x,", "-o", f"{out}.{k}", "-e", "raw_syscalls:sys_enter", *sel], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL) for k, sel in enumerate((["-p", str(pid)], ["-a"]))]
+
+
+def perf_stop(ps, out):
+    got = []
+    for k, p in enumerate(ps):
+        p.send_signal(signal.SIGINT)
+        p.wait(10)
+        with open(f"{out}.{k}") as f:
+            m = re.search(r"^(\d+),", f.read(), re.M)
+        got.append(int(m[1]) if m else None)
+    return got if len(got) == 2 and all(got) else None
 
 
 def llama_bench(t, pairs):
@@ -283,6 +296,9 @@ def llama_bench(t, pairs):
         return
     name, exe = servers[-1]
     head(f"llama-server {name}, -np 2, concurrency 4")
+    if "LLAMA_THREADS" not in os.environ and os.getloadavg()[0] < 0.5:
+        llama.THREADS = os.cpu_count()
+    row("engine threads, load before", f"{llama.THREADS}, {os.getloadavg()[0]:.2f}")
     e = llama.Llama(t, exe)
     batch(t, e, 8, 1)
     # accounting
@@ -295,7 +311,9 @@ def llama_bench(t, pairs):
     p = t.probe(e)
     m0, e0, d0, t0 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
     n = 16 if QUICK else 96
+    perf = perf_start(e.pid, t.path("perf"))
     batch(t, e, n, 7)
+    calls = perf_stop(perf, t.path("perf"))
     time.sleep(0.3)
     m1, e1, d1, t1 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
     hits = m1.sum("reqprobe_events_total", **{"class": "hook"}) - (m0.sum("reqprobe_events_total", **{"class": "hook"}) or 0)
@@ -314,6 +332,11 @@ def llama_bench(t, pairs):
     row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
     row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
     row("all costs / engine CPU", f"{total:.3f} %", "< 0.5 %", total < 0.5)
+    if calls:
+        # the two system call programs run for every process of the machine
+        rest = sum(v for k, v in progs.items() if k and "sys_" in k) * (1 - calls[0] / calls[1])
+        row("system calls of the engine, of the machine", f"{calls[0]}, {calls[1]}")
+        row("the same without other processes' system calls", f"{total - rest / engine * 100:.3f} %")
     row("events lost", str(lost(m1)), "0", lost(m1) == 0)
     row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
     # pairs

@@ -331,7 +331,7 @@ static void test_warnings(void **s)
 	has(m.p, "lost events: 7 data, 2 hook (try a larger --ring)\n");
 	has(m.p, "stream bytes: 10 lost, 20 cut\n");
 	has(m.p, "map full: 1 conns\n");
-	has(m.p, "limits hit: 3 memory (try a larger --memory)\n");
+	has(m.p, "limits hit: 3 memory (see --memory, --max-requests, --max-connections)\n");
 	has(m.p, "unobserved: 1 tls, 2 io_uring; see reqprobe doctor\n");
 	has(m.p, "* 1 record incomplete: see flags in the JSONL\n");
 	/* a record that a loss touched is in no percentile */

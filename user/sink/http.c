@@ -168,7 +168,10 @@ int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct r
 	}
 	fd = listen_on(&a, &len);
 	if (fd < 0) {
-		snprintf(err, errlen, "can't listen on %s: %s", addr, strerror(-fd));
+		snprintf(
+			err, errlen,
+			"can't listen on %s: %s; choose another with --metrics ADDR:PORT, or --metrics off",
+			addr, strerror(-fd));
 		return fd;
 	}
 	h = calloc(1, sizeof(*h));

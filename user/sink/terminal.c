@@ -529,7 +529,7 @@ static void warn_row(struct rp_term *t, const char *what, const char *const *nam
 
 void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 {
-	static const char *const unobserved_names[] = { "tls", "http/2", "other", "io_uring" };
+	static const char *const unobserved_names[] = { "tls", "http2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
 					s->unobserved_io_uring };
 	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
@@ -588,7 +588,8 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 			 " (try a larger --ring)");
 	warn_row(t, "stream bytes: ", byte_names, bytes, 2, "");
 	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
-	warn_row(t, "limits hit: ", limit_names, limits, 5, " (try a larger --memory)");
+	warn_row(t, "limits hit: ", limit_names, limits, 5,
+		 " (see --memory, --max-requests, --max-connections)");
 	warn_row(t, "unobserved: ", unobserved_names, unobserved, 4, "; see reqprobe doctor");
 	fflush(t->out);
 }

@@ -63,7 +63,7 @@ static const struct rp_feature table[RP_FEAT_COUNT] = {
 			     .lost = "nothing: raw tracepoints do the same at a little more cost" },
 	[RP_FEAT_RAW_TP] = { .name = "raw tracepoints",
 			     .since = "4.17",
-			     .lost = "nothing while typed tracepoints work" },
+			     .lost = "nothing while typed tracepoints work; one of the two is required" },
 	[RP_FEAT_TRACEFS] = { .name = "tracefs",
 			      .since = "4.1",
 			      .lost = "nothing here: other tracers need it" },
