@@ -19,7 +19,11 @@
 #include "lib/map.h"
 #include "run.h"
 
+/* How long the ring may fill: nothing is timed by it. A busy one gets less, and a
+ * wake-up when large records come fast. */
 #define DRAIN_MS 10
+#define DRAIN_CALM_MS 50
+#define BUSY_EVENTS 512
 #define MAX_PROGS 32
 #define LAST_WORDS_NS 500000000ULL
 
@@ -704,13 +708,16 @@ static void loop(struct watch *w)
 {
 	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
 	uint64_t gone_at = 0;
+	int n = 0;
 	bool waiting = false;
 
 	while (!stop_signals) {
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16)
-			rp_live_wait(w->live, waiting ? 500 : DRAIN_MS);
-		rp_live_drain(w->live, on_event, w, 0);
+			rp_live_wait(w->live, waiting	      ? 500 :
+					      n > BUSY_EVENTS ? DRAIN_MS :
+								DRAIN_CALM_MS);
+		n = rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
 		if (w->n_late)
 			look_now(w);

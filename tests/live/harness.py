@@ -3,8 +3,8 @@
 socket servers whose own clock is the truth, and readers for what reqprobe
 writes. Standard library only (python3-jsonschema is used when it is there)."""
 
-import base64, contextlib, glob, http.client, json, os, random, re, select, shutil, signal
-import socket, struct, subprocess, sys, tempfile, threading, time, traceback
+import contextlib, ctypes, glob, http.client, json, os, re, shutil, signal, socket
+import struct, subprocess, sys, tempfile, threading, time, traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -701,7 +701,7 @@ class Server:
     of a child process (or of each of `workers` grandchildren that share the
     listening socket; a dead one is replaced)."""
 
-    def __init__(self, t, handler, family="v4", unix=None, workers=0, wrap=None, raw=None, nodelay=True, python=None):
+    def __init__(self, t, handler, family="v4", unix=None, workers=0, wrap=None, raw=None, nodelay=True):
         self.t, self.handler, self.raw, self.wrap, self.nodelay = t, handler, raw, wrap, nodelay
         self.log_path = t.path(f"server{len(t.children)}.log")
         r, w = os.pipe()
@@ -778,7 +778,6 @@ class Server:
                     os.close(w)
                 os.write(self.log_fd, (json.dumps({"xid": "", "name": "worker", "pid": os.getpid(), "ns": time.monotonic_ns(),
                                                    "port": 0}) + "\n").encode())
-                import ctypes
                 ctypes.CDLL(None).prctl(1, 9)
                 self._accept(l)
                 os._exit(1)

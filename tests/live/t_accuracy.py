@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Against the paced server: its own clock is the truth."""
 
+import subprocess, time
 from harness import *
 
 

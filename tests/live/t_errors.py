@@ -2,7 +2,7 @@
 """Refusals: one line on stderr, the right exit status, nothing lost that was
 already written."""
 
-import os, signal, socket, subprocess, time
+import json, os, re, select, signal, socket, subprocess, sys, time
 from harness import *
 
 
@@ -20,10 +20,6 @@ def refused(t, want, argv=None, *, pid=None, prefix=(), what="", args=(), lines=
         t.equal(len(err), lines, f"{what}: lines on stderr ({' | '.join(err)[:300]})")
     t.check("Sanitizer" not in r.stderr, f"{what}: sanitizer report")
     return r.stderr
-
-
-def paced_and(t):
-    return t.paced(truth=False)
 
 
 @test(30, probe=False)
@@ -63,37 +59,37 @@ def err_no_listener(t):
 
 @test(30)
 def err_not_root(t):
-    srv = paced_and(t)
+    srv = t.paced(truth=False)
     refused(t, 3, pid=srv.pid, prefix=["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"], what="nobody")
 
 
 @test(30)
 def err_cap_bpf_only(t):
     """Root without SYS_ADMIN and PERFMON, and a user with CAP_BPF alone."""
-    srv = paced_and(t)
+    srv = t.paced(truth=False)
     r = refused(t, 3, pid=srv.pid, prefix=["setpriv", "--bounding-set", "-sys_admin,-perfmon", "--inh-caps", "-sys_admin,-perfmon"], what="root without perfmon")
     t.check(not r or "PERFMON" in r.upper() or "perfmon" in r, f"does not name CAP_PERFMON: {r}")
     refused(t, 3, pid=srv.pid, prefix=["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps", "+bpf", "--ambient-caps", "+bpf"],
             what="nobody with CAP_BPF")
 
 
-def in_mount_ns(t, pid, setup, args):
+def in_mount_ns(setup):
     """argv that runs reqprobe in a private mount namespace after `setup`."""
     return ["unshare", "-m", "sh", "-ec", f"mount --make-rprivate /; {setup}; exec \"$@\"", "sh"]
 
 
 @test(60)
 def err_no_btf(t):
-    srv = paced_and(t)
-    r = refused(t, 3, pid=srv.pid, prefix=in_mount_ns(t, srv.pid, "mount -t tmpfs none /sys/kernel/btf", ()), what="no BTF")
+    srv = t.paced(truth=False)
+    r = refused(t, 3, pid=srv.pid, prefix=in_mount_ns("mount -t tmpfs none /sys/kernel/btf"), what="no BTF")
     t.check(not r or "BTF" in r, f"does not speak of BTF: {r}")
 
 
 @test(60)
 def no_tracefs_works(t):
     srv = t.paced()
-    p = t.probe(srv, prefix=in_mount_ns(t, srv.pid, "umount -l /sys/kernel/tracing 2>/dev/null || true; umount -l /sys/kernel/debug 2>/dev/null || true; "
-                                        "mount -t tmpfs none /sys/kernel/tracing 2>/dev/null || true", ()))
+    p = t.probe(srv, prefix=in_mount_ns("umount -l /sys/kernel/tracing 2>/dev/null || true; umount -l /sys/kernel/debug 2>/dev/null || true; "
+                                        "mount -t tmpfs none /sys/kernel/tracing 2>/dev/null || true"))
     run_client(t, srv.port, n=5, c=2, max_tokens=3, usage=True, extra={"gap_us": 1000})
     recs = p.finish(5)
     t.equal(len(recs), 5, "records")
@@ -102,7 +98,7 @@ def no_tracefs_works(t):
 
 @test(60)
 def err_port_taken(t):
-    srv = paced_and(t)
+    srv = t.paced(truth=False)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         s.listen(1)
@@ -116,7 +112,7 @@ def err_port_taken(t):
 
 @test(60)
 def err_unwritable(t):
-    srv = paced_and(t)
+    srv = t.paced(truth=False)
     os.mkdir(t.path("dir"))
     for path in (t.path("no", "such", "dir", "x.jsonl"), t.path("dir"), "/proc/nope"):
         e = refused(t, 1, pid=srv.pid, args=["--jsonl", path], what=f"--jsonl {path}")
@@ -126,7 +122,7 @@ def err_unwritable(t):
 
 @test(60)
 def err_dev_full(t):
-    srv = paced_and(t)
+    srv = t.paced(truth=False)
     p = t.probe(srv, jsonl="/dev/full")
     run_client(t, srv.port, n=5, c=1, max_tokens=3, extra={"gap_us": 1000})
     time.sleep(0.3)

@@ -2,7 +2,7 @@
 """HTTP and sockets as the kernel shows them: keep-alive, pipelining, bodyless
 answers, address families, who closed first."""
 
-import json, os, signal, threading, time
+import json, os, random, signal, socket, subprocess, time
 from harness import *
 
 

@@ -2,7 +2,7 @@
 """reqprobe's own life: signals, death, what it leaves behind; processes of the
 watched tree."""
 
-import os, random, signal, subprocess, threading, time
+import json, os, random, re, signal, subprocess, sys, time
 from harness import *
 
 
@@ -88,6 +88,30 @@ def engine_exits(t):
     t.equal((rc, len(p.records)), (0, 5), "exit status, records")
     t.check(len(p.stderr_lines()) >= 2, f"no line says so: {p.stderr_lines()}")
     t.note(f"{(time.monotonic() - t0) * 1e3:.0f} ms after")
+
+
+@test(60)
+def wait_option(t):
+    """--wait: the engine comes back under another pid, and it goes on."""
+    port = free_port()
+    argv = [os.path.join(BIN, "paced"), "--listen", f"127.0.0.1:{port}"]
+    srv = t.spawn(argv, stdout=subprocess.PIPE)
+    srv.stdout.readline()
+    p = t.probe(srv, args=["--wait"])
+    run_client(t, port, n=3, id="a", max_tokens=3)
+    srv.kill()
+    srv.wait()
+    time.sleep(0.5)
+    t.equal(p.proc.poll(), None, "reqprobe waits")
+    again = t.spawn(argv, stdout=subprocess.PIPE)
+    again.stdout.readline()
+    end = time.monotonic() + 15
+    while time.monotonic() < end and f"attached to pid {again.pid} " not in p.stderr():
+        time.sleep(0.02)
+    run_client(t, port, n=3, id="b", max_tokens=3)
+    recs = p.finish(6)
+    t.equal(sorted(r["x_request_id"] for r in recs), [f"{k}-{i}" for k in "ab" for i in range(3)], "records")
+    t.equal({r["engine"]["pid"] for r in recs if r["x_request_id"][0] == "b"}, {again.pid}, "pid")
 
 
 @test(90)

@@ -265,7 +265,8 @@ static void chat(void **state)
 		  "{\"choices\":[{\"index\":1,\"text\":\"a\",\"finish_reason\":\"stop\"},"
 		  "{\"index\":0,\"text\":\"\",\"finish_reason\":\"length\"}]}",
 		  " choices=3 content=2 finished=3 finish=length any=1" },
-		{ "two choices, in order", "{\"choices\":[{\"index\":0,\"finish_reason\":\"length\"},{\"index\":1,\"finish_reason\":\"stop\"}]}",
+		{ "two choices, in order",
+		  "{\"choices\":[{\"index\":0,\"finish_reason\":\"length\"},{\"index\":1,\"finish_reason\":\"stop\"}]}",
 		  " choices=3 finished=3 finish=length any=1" },
 		{ "by position", "{\"choices\":[{\"text\":\"\"},{\"text\":\"a\"}]}",
 		  " choices=3 content=2 any=1" },
