@@ -389,6 +389,7 @@ def main():
     pairs = int(opt("--pairs", 6 if QUICK else 32))
     path = opt("--json", None)
     parts = [a for a in args if a in ("attach", "trap", "write", "flood", "llama")] or ["attach", "trap", "write", "flood", "llama"]
+    end_on_sigterm()
     build_helpers()
     why = can_bpf()
     if why:

@@ -135,6 +135,13 @@ def build_helpers():
         os.replace(tmp, out)
 
 
+def end_on_sigterm():
+    """SIGTERM unwinds as Ctrl-C does, so that the children are ended."""
+    def on_term(*_):
+        raise SystemExit(143)
+    signal.signal(signal.SIGTERM, on_term)
+
+
 def run(argv):
     """The command line of tests/live/run and tests/engines/run."""
     names = [a for a in argv if not a.startswith("-")]
@@ -153,6 +160,7 @@ def run(argv):
     def on_alarm(*_):
         raise Deadline()
     signal.signal(signal.SIGALRM, on_alarm)
+    end_on_sigterm()
     for name, fn, deadline, probe in TESTS:
         if names and not any(name == n or (n.endswith("*") and name.startswith(n[:-1])) for n in names):
             continue
@@ -176,6 +184,9 @@ def run(argv):
             t.failures.append(f"{type(e).__name__}: {e}")
             if not isinstance(e, AssertionError) or os.environ.get("REQPROBE_TRACE"):
                 t.failures.append(traceback.format_exc().strip().splitlines()[-3].strip())
+        except BaseException:   # ended from outside: leave nothing behind
+            t.cleanup()
+            raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if verdict == "FAIL":
