@@ -370,7 +370,7 @@ def llama_bench(t, pairs):
     print(file=sys.stderr)
     base = {i: (tp, tt) for i, tp, tt in res["none"]}
     second = {i: (tp, tt) for i, tp, tt in res["none2"]}
-    row("rounds", f"{pairs} of {k} requests each", ">= 30", True if QUICK else pairs >= 30)
+    row("rounds", f"{pairs} of {k} requests each", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
     row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
     for kind, label in (("none2", "nothing / nothing"), ("reqprobe", "reqprobe / nothing"), ("bpftrace", "bpftrace / nothing")):
         if not res[kind]:
