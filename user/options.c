@@ -166,7 +166,6 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_METRICS:
 		o->metrics = arg;
-		o->metrics_given = true;
 		return 0;
 	case OPT_RECORD_RAW:
 	case OPT_RECORD:

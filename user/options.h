@@ -26,7 +26,6 @@ struct rp_options {
 	const char *engine;  /* NULL: recognise */
 	const char *jsonl;   /* NULL: stdout when it is no terminal */
 	const char *metrics; /* ADDR:PORT, or "off" */
-	bool metrics_given;
 	const char *record;
 	bool record_raw;
 	const char *file;  /* replay */

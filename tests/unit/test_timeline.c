@@ -1026,6 +1026,24 @@ static void embeddings(void **st)
 	world_end(w);
 }
 
+/* A long prefix before a known route is kept in a recording (world_end replays it). */
+static void long_path(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS,
+	   POST_("/a-team/with/a/rather/long/prefix/before/what/its/gateway/passes/on/v1/embeddings",
+		 "{}", "2"));
+	tx(w, 1, 1100 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].operation, RP_OP_EMBEDDINGS);
+	world_end(w);
+}
+
 static void limits(void **st)
 {
 	struct rp_timeline_opts o;
@@ -1124,8 +1142,8 @@ int main(void)
 		cmocka_unit_test(census),	cmocka_unit_test(truncated),
 		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
 		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
-		cmocka_unit_test(limits),	cmocka_unit_test(tls),
-		cmocka_unit_test(hostile),
+		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
+		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

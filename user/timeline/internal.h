@@ -50,10 +50,10 @@ struct http {
 	bool json_open;	   /* an event's document is being fed */
 	bool line_done;	   /* the start line of the request being read is over */
 	uint8_t line_part; /* method, target, rest */
-	uint8_t target_n;
-	char target[64];       /* of the start line, as far as it was read */
-	bool rx_lost, tx_lost; /* position in the stream unknown */
-	int64_t resp_start;    /* START of a response head, status not yet known */
+	uint16_t target_n;
+	char target[RP_PATH_MAX]; /* of the start line, as far as it was read */
+	bool rx_lost, tx_lost;	  /* position in the stream unknown */
+	int64_t resp_start;	  /* START of a response head, status not yet known */
 };
 
 struct conn {
@@ -141,12 +141,10 @@ struct rp_timeline {
 	uint64_t next_seq;
 	int64_t now; /* newest instant seen */
 	int64_t wall_offset;
-	uint64_t clock_steps;
 	int64_t loss_ts;
 	uint32_t hook_seq[RP_MAX_HOOKS];
 	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
 	uint32_t hook_tid[RP_MAX_HOOKS];
-	bool tls_said, stopping;
 	int64_t tls_first;
 	char tls_ports[128];
 	uint32_t said; /* notices given, by kind */

@@ -45,7 +45,7 @@ static enum rp_operation operation(const char *method, const char *path)
 
 bool rp_tl_target_known(const char *target, size_t n, bool complete)
 {
-	char path[72];
+	char path[RP_PATH_MAX + 1];
 
 	if (complete) {
 		snprintf(path, sizeof(path), "%.*s", (int)n, target);
@@ -520,14 +520,14 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 	/* The client had closed its side before the last byte: whether it still
 	 * read, only a reset can tell, and that takes a round trip. */
 	if (end == RP_END_COMPLETE && c->peer_fin != RP_NONE && c->peer_fin < ts &&
-	    c->o.family != AF_UNIX && !t->stopping) {
+	    c->o.family != AF_UNIX) {
 		q->held_for = c->id;
 		q->finished_at = t->now;
 		*t->pending_tail = q;
 		t->pending_tail = &q->next;
 		return;
 	}
-	if (end != RP_END_COMPLETE && end != RP_END_ERROR && !t->stopping && engine_busy(q)) {
+	if (end != RP_END_COMPLETE && end != RP_END_ERROR && engine_busy(q)) {
 		q->finished_at = t->now;
 		*t->pending_tail = q;
 		t->pending_tail = &q->next;

@@ -260,13 +260,20 @@ static void on_alive_end(struct rp_timeline *t)
 	free(gone);
 }
 
-static void on_tick(struct rp_timeline *t)
+/* Once, with the ports of all that came in the first second. */
+static void say_tls(struct rp_timeline *t)
 {
-	if (t->tls_first != 0 && t->now - t->tls_first > 1000000000LL)
+	if (t->tls_first)
 		rp_tl_notice(
 			t, SAY_TLS,
 			"TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
 			(unsigned long long)t->st.unobserved_tls, t->tls_ports);
+}
+
+static void on_tick(struct rp_timeline *t)
+{
+	if (t->now - t->tls_first > 1000000000LL)
+		say_tls(t);
 	rp_tl_conns_settle(t, false);
 	rp_tl_pending(t, false);
 }
@@ -382,7 +389,6 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		const struct rp_ev_clock *c = (const void *)ev;
 
 		t->wall_offset = c->offset;
-		t->clock_steps += c->step != 0;
 		break;
 	}
 	case RP_EV_LOSS:
@@ -412,11 +418,7 @@ void rp_timeline_finish(struct rp_timeline *t)
 	struct rp_map_slot *slot;
 	size_t i = 0;
 
-	if (t->tls_first != 0)
-		rp_tl_notice(
-			t, SAY_TLS,
-			"TLS on %llu connections (client ports %s): they can't be read and are counted as unobserved",
-			(unsigned long long)t->st.unobserved_tls, t->tls_ports);
+	say_tls(t);
 	rp_tl_conns_settle(t, true);
 	while ((slot = rp_map_next(&t->conns, &i))) {
 		struct conn *c = slot->v;
