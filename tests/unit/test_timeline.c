@@ -661,6 +661,87 @@ static void engine_join(void **st)
 	world_end(w);
 }
 
+/* Registered first, posted later: the wait counts from the post. */
+static void posted(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	hook(w, 0, 1001 * MS, 1001, 7, 0);
+	hook(w, 0, 1006 * MS, 1001, 7, 0);
+	hook(w, 1, 1101 * MS, 50, 0xabc, 7);
+	hook(w, 0, 1102 * MS, 1001, 7, 0); /* too late to be a post of it */
+	hook(w, 2, 1121 * MS, 50, 0xabc, 0);
+	tx(w, 1, 1122 * MS, HDR_CHUNKED);
+	txc(w, 1, 1122 * MS, TOK DONE);
+	tx(w, 1, 1123 * MS, END);
+	assert_int_equal(w->n, 1);
+	is_ms(&w->rec[0], M_QUEUE, 95);
+	is_ms(&w->rec[0], P_FRONTEND, 6);
+	world_end(w);
+}
+
+/* Both ends of the inner connection are in the tree: one request, at the engine. */
+static void proxied(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1003 * MS, 100, 0),
+				     .conn = 3,
+				     .family = AF_INET,
+				     .lport = 40002,
+				     .rport = 8000,
+				     .laddr = { 127, 0, 0, 1 },
+				     .raddr = { 127, 0, 0, 1 } };
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS); /* a client's, to the proxy */
+	rx(w, 1, 1000 * MS, REQ);
+	open_conn(w, 2, 1002 * MS); /* the proxy's, as the engine sees it */
+	feed(w, &o);		    /* and as the proxy does */
+	rx(w, 2, 1005 * MS, REQ);
+	tx(w, 2, 1010 * MS, HDR_CHUNKED);
+	tx(w, 1, 1011 * MS, HDR_CHUNKED);
+	txc(w, 2, 1020 * MS, TOK DONE);
+	txc(w, 1, 1021 * MS, TOK DONE);
+	tx(w, 2, 1030 * MS, END);
+	tx(w, 1, 1031 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].rport, 40002);
+	assert_int_equal(rp_timeline_stats(w->t)->proxied, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->started, 1);
+	world_end(w);
+}
+
+/* Answered after the client's FIN: its reset says that nobody read it, else it did. */
+static void answered_late(void **st)
+{
+	(void)st;
+	for (int reset = 0; reset < 2; reset++) {
+		struct world *w = world_new();
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ);
+		state(w, 1, 1005 * MS, RP_PEER_FIN);
+		tx(w, 1, 1010 * MS, HDR_CHUNKED);
+		txc(w, 1, 1011 * MS, TOK DONE);
+		tx(w, 1, 1012 * MS, END);
+		assert_int_equal(w->n, 0);
+		if (reset)
+			state(w, 1, 1100 * MS, RP_PEER_RST);
+		else
+			tick(w, 1600 * MS);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(w->rec[0].end, reset ? RP_END_CLIENT_DISCONNECT : RP_END_COMPLETE);
+		world_end(w);
+	}
+}
+
 /* D3, B1: instants out of order make no sample and are counted; never negative. */
 static void out_of_order(void **st)
 {
@@ -1131,19 +1212,35 @@ static void hostile(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
-		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),	cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
-		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
-		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),
+		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),
+		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),
+		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),
+		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),
+		cmocka_unit_test(engine_join),
+		cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),
+		cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),
+		cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),
+		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),
+		cmocka_unit_test(framing),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(tls),
+		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
