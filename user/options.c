@@ -165,6 +165,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->jsonl = arg;
 		return 0;
 	case OPT_METRICS:
+		if (strcmp(arg, "off") && !rp_httpd_address(arg))
+			refuse("--metrics %s is no ADDRESS:PORT (as 127.0.0.1:9479, [::1]:9479 or :9479), nor off",
+			       arg);
 		o->metrics = arg;
 		return 0;
 	case OPT_RECORD_RAW:

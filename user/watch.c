@@ -855,7 +855,7 @@ int rp_watch(const struct rp_options *o)
 		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));
 		if (!w->run.prom || e) {
 			rp_say("%s", e ? err : "no memory");
-			st = e == -EINVAL ? RP_EXIT_USAGE : RP_EXIT_FAILED;
+			st = RP_EXIT_FAILED;
 		} else {
 			w->httpd = httpd;
 		}

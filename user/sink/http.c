@@ -131,6 +131,14 @@ static int parse(const char *addr, union address *a, socklen_t *len)
 	return inet_pton(AF_INET, host, &a->in.sin_addr) == 1 ? 0 : -EINVAL;
 }
 
+bool rp_httpd_address(const char *addr)
+{
+	union address a;
+	socklen_t len;
+
+	return !parse(addr, &a, &len);
+}
+
 /* Our own socket: then a refusal has an errno worth printing. */
 static int listen_on(union address *a, socklen_t *len)
 {

@@ -138,6 +138,8 @@ struct rp_httpd;
 /* malloc'd text; NULL: 503. Called in the server's thread: take main's mutex
  * inside, and never hold it around rp_httpd_stop(), which joins that thread. */
 typedef char *(*rp_httpd_metrics_fn)(void *ctx, size_t *len);
+/* May it stand as addr of rp_httpd_start()? */
+bool rp_httpd_address(const char *addr);
 /* addr "127.0.0.1:9479", "[::1]:0", ":9479" = loopback. port 0 = any free one.
  * -EADDRINUSE etc. with one line in err. */
 int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct rp_httpd **out,
