@@ -118,6 +118,138 @@ static __always_inline void rp_read_list(struct rp_ev_hook *e, const struct rp_h
 	}
 }
 
+/* ---- messages ---- */
+
+/* libzmq 4.2 to 4.3: zmq::msg_t in the public struct zmq_msg_t (src/msg.hpp) */
+#define ZMQ_TYPE 42
+#define ZMQ_VSM 101
+#define ZMQ_LMSG 102
+#define ZMQ_CMSG 104
+#define ZMQ_ZCLMSG 105
+#define ZMQ_VSM_SIZE 41 /* its body lies at 8 */
+#define ZMQ_BODY 8	/* VSM: the body; CMSG: its address; else the content_t's */
+
+struct rp_msg {
+	u64 ts, src, sock;
+	u32 pid, tid;
+	u32 seq, total;
+	u32 limit, done;
+	u16 hook, send_flags;
+};
+
+static __always_inline int rp_msg_frag(struct rp_msg *x, u32 n, const u32 room)
+{
+	struct rp_ev_msg *m = rp_reserve(RP_CLASS_HOOK, sizeof(*m) + room);
+	bool last = x->done + n >= x->limit;
+	u32 len = n;
+
+	if (m) {
+		rp_hdr(&m->h, 0, RP_EV_MSG, x->ts, x->pid, 0);
+		m->h.tid = x->tid;
+		m->hook = x->hook;
+		m->send_flags = x->send_flags;
+		m->seq = x->seq;
+		m->sock = x->sock;
+		m->total = x->total;
+		m->off = x->done;
+		m->missing = last ? x->total - x->limit : 0;
+		if (n & 7) /* what pads the record must not be old text */
+			*(u64 *)&m->payload[n & (room - 1) & ~7U] = 0;
+		if (n && bpf_probe_read_user(m->payload, n, (void *)(x->src + x->done))) {
+			m->missing += n;
+			len = 0;
+		}
+		m->len = len;
+		m->h.size = (sizeof(*m) + len + 7) & ~7U;
+		m->h.flags = (last ? 0 : RP_F_MORE) | (m->missing ? RP_F_CUT : 0);
+		if (room < 4096)
+			rp_submit(m);
+		else
+			rp_submit_large(m);
+	}
+	x->done += n;
+	return 0;
+}
+
+__noinline int rp_msg_put(struct rp_msg *x)
+{
+	u32 n;
+
+	if (!x)
+		return 0;
+	n = x->limit - x->done;
+	if (n <= 64)
+		return rp_msg_frag(x, n, 64);
+	if (n <= 256)
+		return rp_msg_frag(x, n, 256);
+	if (n <= 1024)
+		return rp_msg_frag(x, n, 1024);
+	if (n <= 4096)
+		return rp_msg_frag(x, n, 4096);
+	if (n > RP_FRAG_MAX)
+		n = RP_FRAG_MAX;
+	return rp_msg_frag(x, n, RP_FRAG_MAX);
+}
+
+/* Where the body of a zmq_msg_t is. False: it is none of those we know. */
+static __always_inline bool rp_zmq_body(u64 msg, u64 *src, u32 *len)
+{
+	u64 p = 0, n = 0;
+	u8 type = 0, small = 0;
+
+	if (bpf_probe_read_user(&type, 1, (void *)(msg + ZMQ_TYPE)))
+		return false;
+	if (type == ZMQ_VSM) {
+		if (bpf_probe_read_user(&small, 1, (void *)(msg + ZMQ_VSM_SIZE)) || small > 33)
+			return false;
+		*src = msg + ZMQ_BODY;
+		*len = small;
+		return true;
+	}
+	if (bpf_probe_read_user(&p, 8, (void *)(msg + ZMQ_BODY)))
+		return false;
+	if (type == ZMQ_CMSG) {
+		if (bpf_probe_read_user(&n, 8, (void *)(msg + ZMQ_BODY + 8)))
+			return false;
+	} else if (type == ZMQ_LMSG || type == ZMQ_ZCLMSG) {
+		if (bpf_probe_read_user(&n, 8, (void *)(p + 8)) ||
+		    bpf_probe_read_user(&p, 8, (void *)p))
+			return false;
+	} else {
+		return false;
+	}
+	*src = p;
+	*len = n > 0xffffffff ? 0xffffffff : n;
+	return true;
+}
+
+static __always_inline void rp_zmq(const u64 *arg, const struct rp_hook_spec *spec, u32 hook,
+				   u64 ts, u32 pid, u64 id)
+{
+	struct rp_msg x = {
+		.ts = ts,
+		.pid = pid,
+		.tid = (u32)id,
+		.hook = (u16)hook,
+	};
+	u32 i;
+
+	if (!rp_zmq_body(arg[spec->read[0].arg & 3], &x.src, &x.total))
+		return;
+	x.sock = arg[(spec->read[0].arg & 3) + 1];
+	x.send_flags = (u16)arg[(spec->read[0].arg & 3) + 2];
+	/* a whole message of a few bytes wakes somebody up; a frame among others counts */
+	if (x.total < (u32)spec->read[0].off[0] && !(x.send_flags & RP_MSG_MORE))
+		return;
+	x.seq = __sync_fetch_and_add(&hook_seq[hook & (RP_MAX_HOOKS - 1)], 1);
+	x.limit = x.total < payload_max ? x.total : payload_max;
+	for (i = 0; i < RP_FRAGS; i++) {
+		rp_msg_put(&x);
+		if (x.done >= x.limit)
+			break;
+	}
+}
+
 static __always_inline void rp_hook(struct pt_regs *ctx)
 {
 	u64 ts = bpf_ktime_get_ns(), id = bpf_get_current_pid_tgid();
@@ -133,6 +265,11 @@ static __always_inline void rp_hook(struct pt_regs *ctx)
 	spec = bpf_map_lookup_elem(&hooks, &hook);
 	if (!spec || hook >= RP_MAX_HOOKS)
 		return;
+	rp_args(ctx, arg);
+	if (spec->read[0].kind == RP_READ_ZMQ) {
+		rp_zmq(arg, spec, hook, ts, *pid, id);
+		return;
+	}
 	seq = __sync_fetch_and_add(&hook_seq[hook], 1);
 	e = rp_reserve(RP_CLASS_HOOK, sizeof(*e));
 	if (!e)
@@ -143,7 +280,6 @@ static __always_inline void rp_hook(struct pt_regs *ctx)
 	e->ok = 0;
 	e->seq = seq;
 	__builtin_memset(e->val, 0, sizeof(e->val));
-	rp_args(ctx, arg);
 	for (i = 0; i < RP_HOOK_READS; i++) {
 		const struct rp_hook_read *r = &spec->read[i];
 

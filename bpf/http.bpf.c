@@ -417,6 +417,20 @@ static __always_inline u8 rp_verdict(u64 w, u32 n)
 	return maybe ? RP_PROTO_UNKNOWN : RP_PROTO_OTHER;
 }
 
+/*
+ * ZMTP: a greeting begins with 0xff, a frame with its flags, of which three bits
+ * are defined. User space looks closer.
+ */
+static __always_inline bool rp_maybe_zmtp(u8 first)
+{
+	u32 tgid;
+
+	if (!zmtp_count || (first != 0xff && first > 7))
+		return false;
+	tgid = bpf_get_current_pid_tgid() >> 32;
+	return bpf_map_lookup_elem(&zmtp_procs, &tgid);
+}
+
 /* Bytes came from the peer, and it is not yet known what they are. */
 __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 {
@@ -448,6 +462,8 @@ __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 	if (!have)
 		return 0;
 	v = rp_verdict(first, have);
+	if (v == RP_PROTO_OTHER && rp_maybe_zmtp(first))
+		v = RP_PROTO_ZMTP;
 	if (v == RP_PROTO_OTHER) {
 		/* the rest of a request that began before we came? */
 		if (c->flags & RP_CONN_PRE_ATTACH && c->flags & RP_CONN_SERVER) {
@@ -472,6 +488,10 @@ __noinline int rp_judge_write(struct rp_conn *c, struct rp_xfer *x)
 
 	if (!c || !x)
 		return 0;
+	if (zmtp_count && rp_peek(x, b) && rp_maybe_zmtp(b[0])) {
+		rp_set_proto(c, x, RP_PROTO_ZMTP);
+		return 0;
+	}
 	/* only a server's connection that was open before us can be in a response */
 	if (!(c->flags & RP_CONN_PRE_ATTACH) || !(c->flags & RP_CONN_SERVER))
 		return 0;
@@ -811,7 +831,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	x.off = __sync_fetch_and_add(x.dir == RP_RX ? &c->rx : &c->tx, (u32)ret);
 	/* most connections that are not HTTP end here */
 	if (c->proto != RP_PROTO_HTTP1 && c->proto != RP_PROTO_UNKNOWN &&
-	    c->proto != RP_PROTO_MIDSTREAM)
+	    c->proto != RP_PROTO_MIDSTREAM && (c->proto != RP_PROTO_ZMTP || x.dir == RP_RX))
 		return 0;
 
 	x.limit = ret < payload_max ? ret : payload_max;
@@ -822,7 +842,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	else if (kind == RP_OP_MSG)
 		rp_xfer_msg(&x, a1);
 
-	if (c->proto != RP_PROTO_HTTP1) {
+	if (c->proto != RP_PROTO_HTTP1 && c->proto != RP_PROTO_ZMTP) {
 		if (x.dir == RP_RX) {
 			if (x.limit)
 				rp_judge(c, &x);
@@ -832,7 +852,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 		} else if (c->proto == RP_PROTO_UNKNOWN) {
 			if (!c->rx)
 				rp_judge_write(c, &x);
-			if (c->proto != RP_PROTO_MIDSTREAM)
+			if (c->proto != RP_PROTO_MIDSTREAM && c->proto != RP_PROTO_ZMTP)
 				return 0;
 		}
 	}

@@ -55,6 +55,15 @@ struct {
 	__type(value, struct rp_listener_val);
 } listeners __weak SEC(".maps");
 
+/* global tgid: processes whose messages are read from their sockets, since no
+ * function that sends them could be hooked. Almost always empty. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, RP_ZMTP_PROCS);
+	__type(key, u32);
+	__type(value, u32);
+} zmtp_procs __weak SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RP_MAX_HOOKS);
@@ -71,6 +80,7 @@ __u64 watch_bits[RP_WATCH_WORDS] __weak = {};
 __u64 hook_seq[RP_MAX_HOOKS] __weak = {};
 __u64 last_conn __weak = 0;
 __u32 unix_conns __weak = 0;
+__u32 zmtp_count __weak = 0; /* of zmtp_procs: saves the look */
 __u32 selftest_tgid __weak = 0;
 __u32 selftest_seen __weak = 0;
 

@@ -13,6 +13,7 @@ enum {
 	OPT_ENGINE = 256,
 	OPT_JSONL,
 	OPT_METRICS,
+	OPT_STEPS,
 	OPT_RECORD,
 	OPT_RECORD_RAW,
 	OPT_DURATION,
@@ -25,7 +26,9 @@ enum {
 	OPT_REQUIRE,
 	OPT_MAX_REQ,
 	OPT_MAX_CONN,
-	OPT_NO_TP_BTF
+	OPT_NO_TP_BTF,
+	OPT_HIDE_EVENTS,
+	OPT_ZMTP
 };
 
 static const char doc[] =
@@ -38,11 +41,15 @@ static const char doc[] =
 	"2 wrong usage, 3 not permitted or the kernel lacks what is needed, 4 no such process or no "
 	"engine in it. See reqprobe(8).";
 
+#define ENGINES "llamacpp, vllm, aphrodite, generic"
+
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Process to watch; may be repeated", 0 },
 	{ "engine", OPT_ENGINE, "NAME", 0,
-	  "Take it for this engine: llamacpp, generic (default: recognise)", 0 },
+	  "Take it for this engine: " ENGINES " (default: recognise)", 0 },
 	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Append a JSON object per request", 0 },
+	{ "steps", OPT_STEPS, "FILE", 0,
+	  "Append a JSON object per step of the engine's scheduler (vllm, aphrodite)", 0 },
 	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0,
 	  "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
 	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay",
@@ -66,6 +73,10 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "help", 'h', 0, 0, "Say this", -1 },
 	{ "version", 'V', 0, 0, "Say which version this is", -1 },
+	{ "hide-events", OPT_HIDE_EVENTS, 0, OPTION_HIDDEN,
+	  "For tests: as if the engine ran with --disable-log-stats", 0 },
+	{ "zmtp", OPT_ZMTP, 0, OPTION_HIDDEN,
+	  "For tests: read messages from sockets, as if libzmq had no symbols", 0 },
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
 	{ 0 },
 };
@@ -158,11 +169,16 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_ENGINE:
 		if (!rp_engine_by_name(arg))
-			refuse("--engine %s is not known: llamacpp, generic", arg);
+			refuse("--engine %s is not known: " ENGINES, arg);
 		o->engine = arg;
 		return 0;
 	case OPT_JSONL:
 		o->jsonl = arg;
+		return 0;
+	case OPT_STEPS:
+		if (!strcmp(arg, "-"))
+			refuse("--steps wants a file: standard output is for the records");
+		o->steps = arg;
 		return 0;
 	case OPT_METRICS:
 		if (strcmp(arg, "off") && !rp_httpd_address(arg))
@@ -228,6 +244,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case OPT_REQUIRE:
 		o->require_uprobes = true;
 		return 0;
+	case OPT_ZMTP:
+		o->zmtp = true;
+		return 0;
+	case OPT_HIDE_EVENTS:
+		o->hide_events = true;
+		return 0;
 	case OPT_NO_TP_BTF:
 		o->no_tp_btf = true;
 		return 0;
@@ -277,6 +299,8 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	if (o->no_hooks && o->require_uprobes)
 		refuse("--no-hooks and --require-uprobes exclude each other");
+	if (o->steps && o->jsonl && !strcmp(o->steps, o->jsonl))
+		refuse("--steps and --jsonl want a file each");
 	if (o->verb == RP_VERB_REPLAY && o->record)
 		refuse("replay makes no recording: --record and --record-raw are for watching");
 	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {

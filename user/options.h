@@ -27,10 +27,11 @@ struct rp_options {
 	const char *jsonl;   /* NULL: stdout when it is no terminal */
 	const char *metrics; /* ADDR:PORT, or "off" */
 	const char *record;
+	const char *steps; /* file of reqprobe.step/1 lines, or NULL */
 	bool record_raw;
 	const char *file;  /* replay */
 	double duration_s; /* 0: until stopped */
-	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf;
+	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, hide_events, zmtp;
 	int verbose;
 	uint64_t memory, ring, payload;
 	uint32_t max_requests, max_connections;

@@ -58,6 +58,20 @@ static void on_handshake(void *ctx, int64_t rtt_us)
 		rp_prom_handshake(r->prom, rtt_us);
 }
 
+static void on_step(void *ctx, const struct rp_step_info *i)
+{
+	struct rp_run *r = ctx;
+	int e = r->steps ? rp_jsonl_step(r->steps, i) : 0;
+
+	if (e && !r->steps_failed) {
+		r->steps_failed = true;
+		rp_say("can't write %s: %s; steps are lost until it can, whole lines only",
+		       r->o->steps, strerror(-e));
+	}
+	if (r->prom)
+		rp_prom_step(r->prom, i);
+}
+
 static void on_notice(void *ctx, const char *line)
 {
 	struct rp_run *r = ctx;
@@ -74,6 +88,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 		.record = on_record,
 		.gap = on_gap,
 		.handshake = on_handshake,
+		.step = on_step,
 		.notice = on_notice,
 	};
 	bool tty = isatty(STDOUT_FILENO);
@@ -83,6 +98,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	*r = (struct rp_run){ .o = o, .lock = PTHREAD_MUTEX_INITIALIZER };
 	rp_timeline_defaults(&to);
 	to.itl = o->itl;
+	to.hide_events = o->hide_events;
 	to.max_requests = o->max_requests;
 	to.max_tasks = o->max_requests;
 	to.max_conns = o->max_connections;
@@ -101,6 +117,10 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 			return RP_EXIT_FAILED;
 		}
 		r->jsonl_file = strcmp(jsonl, "-") != 0;
+	}
+	if (o->steps && rp_jsonl_open(o->steps, &r->steps, err, sizeof(err))) {
+		rp_say("%s", err);
+		return RP_EXIT_FAILED;
 	}
 	if (o->record) {
 		if (rp_rec_open(o->record, o->record_raw, &r->rec, err, sizeof(err))) {
@@ -171,6 +191,11 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 			keep = r->copy + sizeof(struct rp_ev_data);
 			memset(keep, 'x', ev->size - sizeof(struct rp_ev_data));
 		}
+		if (ev->type == RP_EV_MSG && !r->o->record_raw &&
+		    ev->size > sizeof(struct rp_ev_msg)) {
+			keep = r->copy + sizeof(struct rp_ev_msg);
+			memset(keep, 'x', ev->size - sizeof(struct rp_ev_msg));
+		}
 	}
 	pthread_mutex_lock(&r->lock);
 	rp_timeline_event(r->tl, ev, keep);
@@ -190,6 +215,14 @@ void rp_run_flush(struct rp_run *r)
 			r->jsonl_failed = true;
 			rp_say("can't write %s: %s; records are lost until it can, whole lines only",
 			       r->jsonl_file ? r->o->jsonl : "to stdout", strerror(-e));
+		}
+	}
+	if (r->steps) {
+		e = rp_jsonl_flush(r->steps);
+		if (e && !r->steps_failed) {
+			r->steps_failed = true;
+			rp_say("can't write %s: %s; steps are lost until it can, whole lines only",
+			       r->o->steps, strerror(-e));
 		}
 	}
 	/* what a kill -9 would take from a recording is a second of it */
@@ -220,6 +253,7 @@ void rp_run_finish(struct rp_run *r)
 void rp_run_close(struct rp_run *r)
 {
 	rp_jsonl_close(r->jsonl);
+	rp_jsonl_close(r->steps);
 	rp_rec_close(r->rec);
 	rp_term_free(r->term);
 	rp_prom_free(r->prom);

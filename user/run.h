@@ -16,14 +16,15 @@ struct rp_run {
 	const struct rp_options *o;
 	struct rp_timeline *tl;
 	struct rp_jsonl *jsonl;
-	bool jsonl_file; /* a named file: it gets the summary line */
+	bool jsonl_file;	/* a named file: it gets the summary line */
+	struct rp_jsonl *steps; /* --steps */
 	struct rp_term *term;
 	struct rp_prom *prom;
 	struct rp_rec *rec;
 	pthread_mutex_t lock; /* timeline and prom, against scrapes */
 	struct rp_summary_info info;
 	char engine[32], version[64], host[64];
-	bool rec_failed, jsonl_failed;
+	bool rec_failed, jsonl_failed, steps_failed;
 	bool stopped;  /* STOP was seen: a recording is whole */
 	uint8_t *copy; /* an event on its way into a recording */
 	size_t copy_size;

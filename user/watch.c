@@ -33,8 +33,10 @@ struct late {
 	unsigned tries;
 	uint64_t at;
 };
-static const unsigned late_ms[] = { 20, 100, 500, 2000, 5000, 15000, 45000 };
+static const unsigned late_ms[] = { 20,	  100,	 500,	1000,  2000,  4000,
+				    8000, 15000, 30000, 60000, 120000 };
 #define LATE_TRIES (sizeof(late_ms) / sizeof(late_ms[0]))
+#define LATE_SOCKETS 5 /* 3.6 s: its libraries are loaded, or it has none of them */
 #define LATE_MAX 1024
 
 struct target { /* one --pid */
@@ -48,6 +50,7 @@ struct target { /* one --pid */
 	char *cmdline;
 	size_t cmdline_len;
 	bool gone;
+	bool zmtp_only; /* no function is hooked, messages are read from sockets */
 	unsigned procs;
 };
 
@@ -116,8 +119,43 @@ static struct target *owner_of(struct watch *w, uint32_t pid)
 	return rp_map_get(&w->owner, pid, 0);
 }
 
-/* Attach what can be attached in one process. Returns how many are new. */
-static int hook_process(struct watch *w, struct target *t, uint32_t pid)
+/*
+ * A process without the functions, and none will come: where engines talk ZMTP,
+ * its messages are read from its sockets (a front end in Rust, a static libzmq).
+ */
+static int read_sockets(struct watch *w, struct target *t, uint32_t pid)
+{
+	uint32_t hook = 0;
+	int n;
+
+	while (hook < t->engine->n_hooks && t->engine->hooks[hook].spec.read[0].kind != RP_READ_ZMQ)
+		hook++;
+	if (hook == t->engine->n_hooks)
+		return 0;
+	if (rp_live_read_zmtp(w->live, pid, t->base + hook,
+			      (uint32_t)t->engine->hooks[hook].spec.read[0].off[0]))
+		return 0;
+	n = !(t->attached >> (t->base + hook) & 1);
+	t->zmtp_only |= !t->attached;
+	t->attached |= 1u << (t->base + hook);
+	t->reason = RP_HOOKS_OK;
+	return n;
+}
+
+/* Older than any engine takes to load its libraries, or known to have none. */
+static bool settled(const struct rp_proc *p)
+{
+	size_t n = p->exe ? strlen(p->exe) : 0;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_BOOTTIME, &ts);
+	return (n > 3 && !strcmp(p->exe + n - 3, "-rs")) ||
+	       (uint64_t)ts.tv_sec > p->start_time / (uint64_t)sysconf(_SC_CLK_TCK) + 20;
+}
+
+/* Attach what can be attached in one process. Returns how many are new. last:
+ * it had its time to load what it needs. */
+static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool last)
 {
 	struct rp_match m = { 0 };
 	struct rp_proc p;
@@ -133,6 +171,10 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid)
 		goto cleanup;
 	if (m.version[0] && !t->version[0])
 		snprintf(t->version, sizeof(t->version), "%s", m.version);
+	if (w->o->zmtp) {
+		n = read_sockets(w, t, pid);
+		goto cleanup;
+	}
 	for (size_t i = 0; i < m.n_places; i++) {
 		uint32_t hook = t->base + m.places[i].hook;
 
@@ -150,10 +192,13 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid)
 			continue;
 		}
 		rp_map_put(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset, t);
+		t->zmtp_only = false;
 		t->attached |= 1u << hook;
 		t->reason = RP_HOOKS_OK;
 		n++;
 	}
+	if (!m.n_places && (last || settled(&p)))
+		n += read_sockets(w, t, pid);
 	/* a tree has processes without the library: the first word stays */
 	if (!t->attached && m.reason != RP_HOOKS_OK) {
 		if (t->reason != RP_HOOKS_NOT_PERMITTED)
@@ -203,7 +248,7 @@ static void look_now(struct watch *w)
 			i++;
 			continue;
 		}
-		if (t && hook_process(w, t, l->pid) > 0)
+		if (t && hook_process(w, t, l->pid, l->tries + 1 == LATE_SOCKETS) > 0)
 			send_session(w, t);
 		if (!t || ++l->tries >= LATE_TRIES) {
 			*l = w->late[--w->n_late];
@@ -416,12 +461,14 @@ static void hook_tree(struct watch *w, struct target *t)
 	t->attached = 0;
 	while ((s = rp_map_next(&w->owner, &i)))
 		if (s->v == t)
-			hook_process(w, t, (uint32_t)s->a);
+			if (!hook_process(w, t, (uint32_t)s->a, false))
+				look_later(w, (uint32_t)s->a);
 }
 
 /* Which engine, and the one hook table of this run. */
 static int recognise(struct watch *w, struct target *t)
 {
+	const struct rp_engine *before = t->engine;
 	uint32_t *pids = NULL, where = 0;
 	ssize_t n = rp_proc_tree(t->pid, &pids);
 	struct rp_proc p;
@@ -438,6 +485,8 @@ static int recognise(struct watch *w, struct target *t)
 			t->engine->version(&p, t->version, sizeof(t->version));
 	}
 	rp_proc_free(&p);
+	if (t->engine == before)
+		return 0; /* it came back: its place in the table is kept */
 	for (unsigned i = 0; &w->t[i] != t; i++) {
 		if (w->t[i].engine == t->engine) {
 			t->base = w->t[i].base;
@@ -535,6 +584,9 @@ static int attach(struct watch *w)
 	int err;
 
 	for (unsigned i = 0; i < w->n; i++) {
+		/* first, without hooks: the processes of its tree are put down to it */
+		w->t[i].attached = 0;
+		send_session(w, &w->t[i]);
 		err = watch_tree(w, &w->t[i]);
 		if (err) {
 			rp_say("can't watch process %u: %s", w->t[i].pid, strerror(-err));
@@ -589,6 +641,25 @@ static void drop_capabilities(void)
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
+static unsigned hooked_processes(const struct watch *w, const struct target *t)
+{
+	struct rp_map_slot *s, *o;
+	unsigned n = 0;
+	size_t i = 0, j;
+
+	while ((s = rp_map_next(&w->owner, &i))) {
+		if (s->v != t)
+			continue;
+		for (j = 0; (o = rp_map_next(&w->hooked, &j));) {
+			if (o->a == s->a) {
+				n++;
+				break;
+			}
+		}
+	}
+	return n;
+}
+
 static void show_header(struct watch *w)
 {
 	const struct target *t = &w->t[0];
@@ -616,7 +687,11 @@ static void show_header(struct watch *w)
 
 		for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
 			on += t->attached >> i & 1;
-		snprintf(hooks, sizeof(hooks), "%u functions of %s", on, t->engine->title);
+		if (t->engine->n_hooks == 1)
+			snprintf(hooks, sizeof(hooks), "%s in %u processes",
+				 t->engine->hooks[0].function, hooked_processes(w, t));
+		else
+			snprintf(hooks, sizeof(hooks), "%u functions of %s", on, t->engine->title);
 		rows[n++] = (struct rp_term_row){ "sees", "queue, prefill, decode", hooks };
 	} else {
 		rows[n++] = (struct rp_term_row){ "blind", "queue, prefill, decode",
@@ -699,6 +774,8 @@ static bool come_back(struct watch *w)
 	for (unsigned i = 0; i < w->n; i++)
 		if (recognise(w, &w->t[i]) == -E2BIG)
 			return false;
+	if (rp_live_set_hooks(w->live, w->specs, w->n_hooks))
+		return false;
 	return attach(w) == 0;
 }
 
@@ -727,6 +804,8 @@ static void loop(struct watch *w)
 			hup_signals = 0;
 			if (w->run.jsonl && w->run.jsonl_file &&
 			    rp_jsonl_reopen(w->run.jsonl, err, sizeof(err)))
+				rp_say("%s", err);
+			if (w->run.steps && rp_jsonl_reopen(w->run.steps, err, sizeof(err)))
 				rp_say("%s", err);
 		}
 		if (end && now_ns() >= end)
@@ -866,13 +945,18 @@ int rp_watch(const struct rp_options *o)
 		memset(&w->run, 0, sizeof(w->run));
 		goto cleanup;
 	}
-	rp_live_set_hooks(live, w->specs, w->n_hooks);
+	e = rp_live_set_hooks(live, w->specs, w->n_hooks);
+	if (e) {
+		rp_say("can't hand the engine's hooks to the kernel: %s", strerror(-e));
+		st = RP_EXIT_FAILED;
+	}
 	/* the clock comes first: every record needs it */
 	rp_live_drain(live, rp_run_event, &w->run, 0);
 	pthread_mutex_lock(&w->run.lock);
 	w->live = live;
 	pthread_mutex_unlock(&w->run.lock);
-	st = attach(w);
+	if (!st)
+		st = attach(w);
 	if (!st) {
 		setpriority(PRIO_PROCESS, 0, 0);
 		drop_capabilities();

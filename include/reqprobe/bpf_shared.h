@@ -69,6 +69,8 @@ struct rp_stat {
 #define RP_WATCH_WORD(tgid) (((tgid) >> 6) & (RP_WATCH_WORDS - 1))
 #define RP_WATCH_BIT(tgid) (1ULL << ((tgid)&63))
 
+#define RP_ZMTP_PROCS 256
+
 enum rp_selftest { RP_SELFTEST_ENTER = 1, RP_SELFTEST_EXIT = 2 };
 
 /* data fragments: payload is at most this; options are clamped to RP_PAYLOAD_LIMIT */

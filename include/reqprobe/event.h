@@ -28,6 +28,7 @@ enum rp_event_type {
 	RP_EV_HOOK = 6,	      /* an engine function was entered */
 	RP_EV_PROC = 7,	      /* fork, exec, exit in the watched tree */
 	RP_EV_URING = 8,      /* a watched process made an io_uring instance */
+	RP_EV_MSG = 9,	      /* an engine sent a message between its processes */
 	/* made by user space, so that a recording is complete */
 	RP_EV_SESSION = 64,   /* what is watched: engine, version, host */
 	RP_EV_CLOCK = 65,     /* wall clock offset */
@@ -63,8 +64,9 @@ enum rp_dir { RP_RX = 0, RP_TX = 1 }; /* seen from the watched process */
 enum rp_event_flags {
 	RP_F_PRE_ATTACH = 1 << 0, /* CONN_*: older than the attach */
 	RP_F_UNIX = 1 << 1,	  /* CONN_OPEN: a Unix socket */
-	RP_F_MORE = 1 << 2,	  /* DATA: another fragment of this call follows */
-	RP_F_CUT = 1 << 3,	  /* DATA: bytes of this call were not captured (missing > 0);
+	RP_F_MORE = 1 << 2,	  /* DATA: another fragment of this call follows; MSG: of this
+				 * frame (in the ring only: the source joins them) */
+	RP_F_CUT = 1 << 3,	  /* DATA, MSG: bytes were not captured (missing > 0);
 				 * HOOK: more values than there is room for */
 	RP_F_NO_ENTRY = 1 << 4,	  /* DATA tx: entry instant unknown, ts is the return */
 	RP_F_SYNTH = 1 << 5,	  /* made by user space on evidence other than this event */
@@ -121,6 +123,7 @@ enum rp_proto {
 	RP_PROTO_OTHER = 4,	/* first bytes from the peer are no request */
 	RP_PROTO_MIDSTREAM = 5, /* pre-attach, first seen while a response ran */
 	RP_PROTO_COUNT,
+	RP_PROTO_ZMTP = 16, /* messages; never leaves the source, which makes MSG of it */
 };
 
 struct rp_ev_conn_proto {
@@ -171,6 +174,29 @@ struct rp_ev_hook {
 	__u32 seq;
 	__u64 val[RP_HOOK_VALUES];
 };
+
+/*
+ * MSG: one frame of a message that was about to be sent; hdr.ts is the entry of
+ * the sending function. In the ring a frame may come in fragments, back to back
+ * among those of one thread; what leaves the source is whole (off 0) or cut at
+ * its end. `seq` counts the hook's frames as rp_ev_hook's does; fragments of one
+ * frame share it.
+ */
+struct rp_ev_msg {
+	struct rp_event_hdr h;
+	__u16 hook;
+	__u16 send_flags; /* as given to the function: enum rp_msg_flags */
+	__u32 seq;
+	__u64 sock;    /* the socket's address in the process: tells streams apart */
+	__u32 total;   /* bytes of the frame */
+	__u32 off;     /* of the first byte here */
+	__u32 len;     /* payload bytes present below */
+	__u32 missing; /* bytes of the frame after these that were left out */
+	__u8 payload[];
+};
+
+/* libzmq's ZMQ_DONTWAIT and ZMQ_SNDMORE */
+enum rp_msg_flags { RP_MSG_DONTWAIT = 1, RP_MSG_MORE = 2 };
 
 enum rp_proc_what { RP_PROC_FORK = 1, RP_PROC_EXEC = 2, RP_PROC_EXIT = 3 };
 
@@ -252,6 +278,7 @@ _Static_assert(sizeof(struct rp_ev_data) == 72, "data layout");
 _Static_assert(sizeof(struct rp_ev_conn_open) == 80, "conn_open layout");
 _Static_assert(sizeof(struct rp_ev_conn_close) == 56, "conn_close layout");
 _Static_assert(sizeof(struct rp_ev_hook) == 96, "hook layout");
+_Static_assert(sizeof(struct rp_ev_msg) == 56, "msg layout");
 _Static_assert(sizeof(struct rp_ev_proc) == 56, "proc layout");
 _Static_assert(sizeof(struct rp_ev_session) == 264, "session layout");
 _Static_assert(sizeof(struct rp_ev_loss) == 24 + 64 + 32, "loss layout");
@@ -265,6 +292,7 @@ enum rp_read_kind {
 	RP_READ_REG = 1,  /* the argument register itself */
 	RP_READ_MEM = 2,  /* follow `depth` pointers from it: see rp_hook_read */
 	RP_READ_LIST = 3, /* singly linked list: next at 0, value at off[1] */
+	RP_READ_ZMQ = 4,  /* a zmq_msg_t and its body: makes a MSG instead of a HOOK */
 };
 
 /*
@@ -274,6 +302,9 @@ enum rp_read_kind {
  * LIST: p = *(u64 *)(arg + off[0]); while p and room: value = *(uN *)(p +
  *      off[1]); p = *(u64 *)p. Fills all remaining values; must come last.
  *      (libstdc++ std::unordered_set: off[0] = 16, off[1] = 8.)
+ * ZMQ: arg is the zmq_msg_t *, the next argument the socket, the one after it the
+ *      flags. Stands alone. off[0]: frames that are a whole message and shorter
+ *      than this are no message of interest, and make no event.
  */
 struct rp_hook_read {
 	__u8 kind;

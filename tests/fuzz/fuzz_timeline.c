@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	while (size - pos >= sizeof(struct rp_event_hdr)) {
 		struct rp_event_hdr h, *ev;
 		uint8_t *keep = NULL;
-		size_t n;
+		size_t n, fixed;
 
 		memcpy(&h, data + pos, sizeof(h));
 		n = (h.size & 0xfff) & ~(size_t)7;
@@ -59,9 +59,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ev = malloc(n);
 		memcpy(ev, data + pos, n);
 		ev->size = (uint32_t)n;
-		if (n > sizeof(struct rp_ev_data)) {
-			keep = malloc(n - sizeof(struct rp_ev_data));
-			memset(keep, 'x', n - sizeof(struct rp_ev_data));
+		fixed = h.type == RP_EV_MSG ? sizeof(struct rp_ev_msg) : sizeof(struct rp_ev_data);
+		if (n > fixed) {
+			keep = malloc(n - fixed);
+			memset(keep, 'x', n - fixed);
 		}
 		rp_timeline_event(t, ev, keep);
 		free(keep);

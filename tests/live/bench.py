@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What reqprobe costs. bench.py [--quick] [--check] [--pairs N] [--json FILE] [PART...]
 
-Parts: attach, trap, write, flood, llama. --quick is for CI: fewer and shorter
+Parts: attach, trap, write, flood, decode, llama, vllm. --quick is for CI: fewer and shorter
 runs. --check: exit status 1 when a limit is exceeded.
 
 The machine may swing by tens of percent from minute to minute. Claims rest on
@@ -20,6 +20,7 @@ from harness import *
 import harness
 
 QUICK = "--quick" in sys.argv
+PARTS = ["attach", "trap", "write", "flood", "decode", "llama", "vllm"]
 ROWS, FIGURES, FAILED = [], {}, []
 HOOKS = {  # llama-server's functions, for the bpftrace script
     "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", "_ZN12server_queue4postEO11server_taskb", "_ZN12server_queue5deferEO11server_task",
@@ -161,7 +162,7 @@ def one_flood(t, kind, seconds, rate=50000, size=230, conns=20):
     if kind == "reqprobe":
         p = t.probe(srv, itl=False)
     elif kind == "bpftrace":
-        b = bpftrace_start(t, srv.pid, [], t.path(f"bt{len(t.children)}"))
+        b = bpftrace_start(t, [srv.pid], [], t.path(f"bt{len(t.children)}"))
         if b is None:
             return None
     watched = p.pid if p else b.pid if b else None
@@ -227,23 +228,23 @@ def flood(t):
 
 # ---------------------------------------------------------------- bpftrace
 
-def bpftrace_start(t, pid, hooks, out):
+def bpftrace_start(t, pids, hooks, out):
     """Record the same probes: writes and reads of the sockets with their bytes,
     and the engine's functions."""
     if not shutil.which("bpftrace"):
         return None
-    src = ""
+    src, ours = "", " || ".join(f"pid == {p}" for p in pids)
     for call, kind, data in (("write", "W", "args->buf"), ("sendto", "W", "args->buff"), ("sendmsg", "W", None), ("writev", "W", None),
                              ("read", "R", None), ("recvfrom", "R", None), ("recvmsg", "R", None)):
-        src += f"tracepoint:syscalls:sys_enter_{call} /pid == {pid}/ {{ printf(\"{kind} %llu %d" + (" %r" if data else "") + \
+        src += f"tracepoint:syscalls:sys_enter_{call} /{ours}/ {{ printf(\"{kind} %llu %d" + (" %r" if data else "") + \
             "\\n\", nsecs, args->fd" + (f", buf({data}, 200)" if data else "") + "); }\n"
     for path, sym in hooks:
-        src += f"uprobe:{path}:{sym} /pid == {pid}/ {{ printf(\"H %llu %d %llx %llx\\n\", nsecs, tid, arg1, arg2); }}\n"
+        src += f"uprobe:{path}:{sym} /{ours}/ {{ printf(\"H %llu %d %llx %llx\\n\", nsecs, tid, arg1, arg2); }}\n"
     script = out + ".bt"
     with open(script, "w") as f:
         f.write(src)
     with open(out, "wb") as o, open(out + ".err", "wb") as e:
-        b = t.spawn(["bpftrace", "-p", str(pid), script], stdout=o, stderr=e, env={**os.environ, "BPFTRACE_MAX_STRLEN": "200"})
+        b = t.spawn(["bpftrace", script], stdout=o, stderr=e, env={**os.environ, "BPFTRACE_MAX_STRLEN": "200"})
     b.out_path = out
     end = time.monotonic() + 30
     while time.monotonic() < end:
@@ -261,20 +262,20 @@ def bpftrace_start(t, pid, hooks, out):
 
 # ---------------------------------------------------------------- llama-server
 
-def batch(t, e, n, seed):
-    """A fixed piece of work: tokens per second and TTFT of each request."""
-    got = run_client(t, e.port, n=n, c=4, seed=seed, usage=True, max_tokens=24, words="8,24",
-                     extra={"temperature": 0, "cache_prompt": False, "ignore_eos": True}, timeout=120)
+def batch(t, port, n, seed, c=4, max_tokens=24, words="8,24", extra={}):
+    """A fixed piece of work: tokens per second and p50 TTFT."""
+    got = run_client(t, port, n=n, c=c, seed=seed, usage=True, max_tokens=max_tokens, words=words,
+                     extra={"temperature": 0, "ignore_eos": True, **extra}, timeout=120)
     first, last = min(r["sent_ns"] for r in got.values()), max(r["last_ns"] for r in got.values())
-    return 24 * n / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in got.values())
+    return max_tokens * n / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in got.values())
 
 
-def perf_start(pid, out):
+def perf_start(pids, out):
     """Count the system calls of the engine and of the machine, until ended."""
     if not shutil.which("perf"):
         return []
     return [subprocess.Popen(["perf", "stat", "-x,", "-o", f"{out}.{k}", "-e", "raw_syscalls:sys_enter", *sel], stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL) for k, sel in enumerate((["-p", str(pid)], ["-a"]))]
+                             stderr=subprocess.DEVNULL) for k, sel in enumerate((["-p", ",".join(map(str, pids))], ["-a"]))]
 
 
 def perf_stop(ps, out):
@@ -286,6 +287,96 @@ def perf_stop(ps, out):
             m = re.search(r"^(\d+),", f.read(), re.M)
         got.append(int(m[1]) if m else None)
     return got if len(got) == 2 and all(got) else None
+
+
+def account(t, e, pids, work, what, limit):
+    """One piece of work, watched: what it cost against the engine's CPU time."""
+    ms = []
+    for _ in range(3):
+        p = t.probe(e)
+        ms.append(p.attach_ms() or float("nan"))
+        p.stop()
+    row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
+    p = t.probe(e)
+    cpu = lambda: sum(map(proc_cpu, pids))
+    m0, e0, d0, t0 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
+    perf = perf_start(pids, t.path("perf"))
+    work()
+    calls = perf_stop(perf, t.path("perf"))
+    time.sleep(0.3)
+    m1, e1, d1, t1 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
+    runs = lambda m: sum(v for k, v in m.by("reqprobe_bpf_runs_total", "program").items() if "uprobe" in (k or ""))
+    hits = runs(m1) - runs(m0)   # of the program: a message too short to be told costs a trap as well
+    progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
+    bpf = sum(progs.values())
+    recs = p.finish()
+    engine, daemon = e1 - e0, d1 - d0
+    trap_ns = max(TRAP.get("hit", 6000) - TRAP.get("bpf", 0), 0)
+    traps = hits * trap_ns / 1e9
+    total = (bpf + traps + daemon) / engine * 100 if engine else float("nan")
+    row("work", f"{what}, {t1 - t0:.1f} s")
+    row("engine CPU", f"{engine:.2f} s")
+    row("BPF run time, all programs, whole machine", f"{bpf * 1e3:.2f} ms = {bpf / engine * 100:.4f} %")
+    for k, v in sorted(progs.items(), key=lambda x: -x[1])[:4]:
+        row(f"  {k}", f"{v * 1e3:.2f} ms")
+    row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
+    row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
+    row("all costs / engine CPU", f"{total:.3f} %", f"< {limit} %", total < limit)
+    if calls:
+        # the two system call programs run for every process of the machine
+        rest = sum(v for k, v in progs.items() if k and "sys_" in k) * (1 - calls[0] / calls[1])
+        row("system calls of the engine, of the machine", f"{calls[0]}, {calls[1]}")
+        row("the same without other processes' system calls", f"{total - rest / engine * 100:.3f} %")
+    row("events lost", str(lost(m1)), "0", lost(m1) == 0)
+    row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
+
+
+def rounds(t, pairs, work, e, pids, hooks, margin, others={}):
+    """work(engine, round) -> (throughput, TTFT). others: label -> engine, without a probe."""
+    res = {x: [] for x in ("none", "none2", "reqprobe", "bpftrace", *others)}
+    with_bt = shutil.which("bpftrace") and hooks
+    for i in range(pairs):
+        order = ["none", "none2", "reqprobe", *others] + (["bpftrace"] if with_bt and i % 3 == 0 else [])
+        random.Random(i).shuffle(order)
+        for kind in order:
+            q = b = None
+            if kind == "reqprobe":
+                q = t.probe(e)
+            elif kind == "bpftrace":
+                b = bpftrace_start(t, pids, hooks, t.path(f"bl{i}"))
+                if b is None:
+                    continue
+            res[kind].append((i, *work(others.get(kind, e), i)))
+            if q:
+                q.stop()
+            if b:
+                os.kill(b.pid, signal.SIGINT)
+                b.wait(20)
+        t.probes.clear()
+        print(f"\r  round {i + 1} of {pairs}", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    base = {i: (tp, tt) for i, tp, tt in res["none"]}
+    second = {i: (tp, tt) for i, tp, tt in res["none2"]}
+    row("rounds", f"{pairs}", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
+    row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
+    zero = {}
+    for kind in ("none2", "reqprobe", "bpftrace", *others):
+        if not res[kind]:
+            continue
+        for j, what in ((1, "throughput"), (2, "p50 TTFT")):
+            xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
+            lo, hi = bootstrap(xs)
+            label = f"{kind if kind != 'none2' else 'nothing'} / nothing: {what}, median [95 %]"
+            limit, ok = "", None
+            if kind == "none2":
+                zero[j] = lo, hi
+            elif kind == "reqprobe" and margin is None:
+                limit, ok = "includes 1", lo <= 1 <= hi
+            elif kind == "reqprobe":
+                edge = min(zero[j][0], 1) - margin if j == 1 else max(zero[j][1], 1) + margin
+                limit, ok = (f"> {edge:.3f}", lo > edge) if j == 1 else (f"< {edge:.3f}", hi < edge)
+            row(label, f"{statistics.median(xs):.4f} [{lo:.4f}, {hi:.4f}]", limit, ok)
+    FIGURES["pairs"] = res
 
 
 def llama_bench(t, pairs):
@@ -300,87 +391,61 @@ def llama_bench(t, pairs):
         llama.THREADS = os.cpu_count()
     row("engine threads, load before", f"{llama.THREADS}, {os.getloadavg()[0]:.2f}")
     e = llama.Llama(t, exe)
-    batch(t, e, 8, 1)
-    # accounting
-    ms = []
-    for _ in range(3):
-        p = t.probe(e)
-        ms.append(p.attach_ms() or float("nan"))
-        p.stop()
-    row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
-    p = t.probe(e)
-    m0, e0, d0, t0 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
+    work = lambda n, seed: batch(t, e.port, n, seed, extra={"cache_prompt": False})
+    work(8, 1)
     n = 16 if QUICK else 96
-    perf = perf_start(e.pid, t.path("perf"))
-    batch(t, e, n, 7)
-    calls = perf_stop(perf, t.path("perf"))
-    time.sleep(0.3)
-    m1, e1, d1, t1 = p.metrics(), proc_cpu(e.pid), proc_cpu(p.pid), time.monotonic()
-    hits = m1.sum("reqprobe_events_total", **{"class": "hook"}) - (m0.sum("reqprobe_events_total", **{"class": "hook"}) or 0)
-    progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
-    bpf = sum(progs.values())
-    recs = p.finish()
-    engine, daemon = e1 - e0, d1 - d0
-    trap_ns = max(TRAP.get("hit", 6000) - TRAP.get("bpf", 0), 0)
-    traps = hits * trap_ns / 1e9
-    total = (bpf + traps + daemon) / engine * 100 if engine else float("nan")
-    row("work", f"{n} requests, {24 * n} tokens, {t1 - t0:.1f} s")
-    row("engine CPU", f"{engine:.2f} s")
-    row("BPF run time, all programs, whole machine", f"{bpf * 1e3:.2f} ms = {bpf / engine * 100:.4f} %")
-    for k, v in sorted(progs.items(), key=lambda x: -x[1])[:4]:
-        row(f"  {k}", f"{v * 1e3:.2f} ms")
-    row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
-    row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
-    row("all costs / engine CPU", f"{total:.3f} %", "< 0.5 %", total < 0.5)
-    if calls:
-        # the two system call programs run for every process of the machine
-        rest = sum(v for k, v in progs.items() if k and "sys_" in k) * (1 - calls[0] / calls[1])
-        row("system calls of the engine, of the machine", f"{calls[0]}, {calls[1]}")
-        row("the same without other processes' system calls", f"{total - rest / engine * 100:.3f} %")
-    row("events lost", str(lost(m1)), "0", lost(m1) == 0)
-    row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
-    # pairs
+    account(t, e, [e.pid], lambda: work(n, 7), f"{n} requests, {24 * n} tokens", 0.5)
     hooks = []
     for f in sorted({os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "/" in l and ("llama" in l)}):
         for tab in ("-D", ""):
             r = subprocess.run(["nm", "--defined-only"] + ([tab] if tab else []) + [f], capture_output=True, text=True)
             hooks += [(f, l.split()[-1]) for l in r.stdout.splitlines() if l.split() and l.split()[-1] in HOOKS]
-    hooks = sorted(set(hooks))
-    res, k = {x: [] for x in ("none", "none2", "reqprobe", "bpftrace")}, 12 if not QUICK else 6
-    with_bt = shutil.which("bpftrace") and hooks
-    for i in range(pairs):
-        order = ["none", "none2", "reqprobe"] + (["bpftrace"] if with_bt and i % 3 == 0 else [])
-        random.Random(i).shuffle(order)
-        for kind in order:
-            q = b = None
-            if kind == "reqprobe":
-                q = t.probe(e)
-            elif kind == "bpftrace":
-                b = bpftrace_start(t, e.pid, hooks, t.path(f"bl{i}"))
-                if b is None:
-                    continue
-            res[kind].append((i, *batch(t, e, k, 1000 + i)))
-            if q:
-                q.stop()
-            if b:
-                os.kill(b.pid, signal.SIGINT)
-                b.wait(20)
-        t.probes.clear()
-        print(f"\r  round {i + 1} of {pairs}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    base = {i: (tp, tt) for i, tp, tt in res["none"]}
-    second = {i: (tp, tt) for i, tp, tt in res["none2"]}
-    row("rounds", f"{pairs} of {k} requests each", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
-    row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
-    for kind, label in (("none2", "nothing / nothing"), ("reqprobe", "reqprobe / nothing"), ("bpftrace", "bpftrace / nothing")):
-        if not res[kind]:
-            continue
-        for j, what in ((1, "throughput"), (2, "p50 TTFT")):
-            xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
-            lo, hi = bootstrap(xs)
-            row(f"{label}: {what}, median [95 %]", f"{statistics.median(xs):.4f} [{lo:.4f}, {hi:.4f}]",
-                "includes 1" if kind == "reqprobe" else "", (lo <= 1 <= hi) if kind == "reqprobe" else None)
-    FIGURES["pairs"] = res
+    k = 12 if not QUICK else 6
+    rounds(t, pairs, lambda _, i: work(k, 1000 + i), e, [e.pid], sorted(set(hooks)), None)
+
+
+# ---------------------------------------------------------------- vLLM
+
+def decode(t):
+    head("decoding the messages of vLLM")
+    root = os.path.dirname(os.path.dirname(here))
+    exe = os.path.join(BIN, "bench_decode")
+    subprocess.run([os.environ.get("CC", "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-I", os.path.join(root, "user"), "-I", os.path.join(root, "include"),
+                    os.path.join(root, "tests/bench/vllm.c"), *glob.glob(os.path.join(root, "user/protocol/*.c")), "-lm", "-o", exe], check=True)
+    out = subprocess.run([exe], capture_output=True, text=True, check=True).stdout
+    for line in out.splitlines():
+        m = dict(zip(*[iter(line.split())] * 2))
+        rate = int(m["outputs_per_second"]) / 1e6
+        row(f"{m['outputs']} outputs in {m['bytes']} bytes" + (", scrubbed too" if m["scrub"] == "1" else ""),
+            f"{rate:.2f} M outputs/s", ">= 2" if m["scrub"] == "0" else "", rate >= 2 if m["scrub"] == "0" else None)
+
+
+def vllm_bench(t, pairs):
+    """The hardest case there is: a model so small that the steps are all overhead."""
+    import vllm
+    installs = [i for i in vllm.find_installs() if i.kind == "vllm" and i.has_metrics]
+    if not installs or not vllm.find_model():
+        print("  no vLLM: VLLM_VENV or scripts/vllm")
+        return
+    head(f"vLLM {installs[-1].version}, tiny model, concurrency 32")
+    engines = [vllm.Engine(installs[-1], c) for c in ("default", "flag")]
+    try:
+        for e in engines:
+            e.start()
+        e = engines[0]
+        work = lambda e, n, seed: batch(t, e.port, n, seed, c=32, max_tokens=48, words="8,40")
+        for x in engines:
+            work(x, 64, 1)
+        pids = [e.pid, *(p for p, _ in e.tree())]
+        n = 96 if QUICK else 640
+        account(t, e, pids, lambda: work(e, n, 7), f"{n} requests, {48 * n} tokens", 2)
+        lib = {os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "libzmq" in l}
+        k = 64 if QUICK else 128
+        rounds(t, pairs, lambda x, i: work(x, k, 1000 + i), e, pids, [(f, "zmq_msg_send") for f in sorted(lib)], 0.01,
+               {"its own flag": engines[1]})
+    finally:
+        for e in engines:
+            e.close()
 
 
 def main():
@@ -388,7 +453,7 @@ def main():
     opt = lambda n, d: args[args.index(n) + 1] if n in args else d
     pairs = int(opt("--pairs", 6 if QUICK else 32))
     path = opt("--json", None)
-    parts = [a for a in args if a in ("attach", "trap", "write", "flood", "llama")] or ["attach", "trap", "write", "flood", "llama"]
+    parts = [a for a in args if a in PARTS] or PARTS
     end_on_sigterm()
     build_helpers()
     why = can_bpf()
@@ -399,12 +464,15 @@ def main():
         cpu = re.search(r"model name\s*: (.*)", f.read())
     print(f"{subprocess.run([REQPROBE, '--version'], capture_output=True, text=True).stdout.splitlines()[0]}, "
           f"{os.uname().release}, {os.cpu_count()} x {cpu[1] if cpu else os.uname().machine}, load {os.getloadavg()[0]:.2f}")
-    if "llama" in parts and "trap" not in parts:
+    if {"llama", "vllm"} & set(parts) and "trap" not in parts:
         parts.insert(0, "trap")
     for part in parts:
         t = T("bench-" + part)
         try:
-            llama_bench(t, pairs) if part == "llama" else globals()[part](t)
+            if part in ("llama", "vllm"):
+                globals()[part + "_bench"](t, pairs)
+            else:
+                globals()[part](t)
             for f in t.failures:
                 print(f"  note: {f}")
         except (Skip, AssertionError, subprocess.SubprocessError) as e:

@@ -415,7 +415,7 @@ def validate(who, o):
             SCHEMA_ERRORS.append(f"{who}: {'/'.join(map(str, e.absolute_path))}: {e.message[:200]}")
 
 
-GROUPS = ("tokens", "metrics", "server_timing", "phases", "network", "client_estimate", "scheduler")
+GROUPS = ("tokens", "metrics", "server_timing", "phases", "frontend", "network", "client_estimate", "scheduler")
 
 
 def record_invariants(r):
@@ -426,7 +426,7 @@ def record_invariants(r):
     known = [x for x in order if x is not None]
     if known != sorted(known):
         bad.append(f"first_byte <= first_event <= ttft <= last_token <= duration does not hold: {order}")
-    for g in ("metrics", "server_timing", "phases", "client_estimate", "network"):
+    for g in ("metrics", "server_timing", "phases", "frontend", "client_estimate", "network", "scheduler"):
         for k, v in (r[g] or {}).items():
             if isinstance(v, (int, float)) and not isinstance(v, bool) and v < 0:
                 bad.append(f"{g}.{k} is negative: {v}")
@@ -451,6 +451,14 @@ def record_invariants(r):
                 bad.append(f"{g}.{k} is known and named in missing")
     if r["end"] not in ("complete", "client_disconnect", "server_close", "error", "unknown"):
         bad.append(f"end is {r['end']}")
+    if ("estimated" in r) != ("estimated" in r["flags"]):
+        bad.append(f"flag estimated and the member go together: {r['flags']}, {r.get('estimated')}")
+    fe = r["frontend"] or {}
+    if fe.get("before_ms") != ph.get("frontend_ms"):
+        bad.append(f"frontend.before_ms is {fe.get('before_ms')}, phases.frontend_ms {ph.get('frontend_ms')}")
+    each = r.get("choice_tokens")
+    if each is not None and r["choices"] < 2:
+        bad.append(f"choice_tokens {each} of {r['choices']} choices")
     n, gaps = st.get("chunks"), r.get("icl_ms")
     if gaps is not None and n is not None and r["choices"] == 1 and not r["flags"] and len(gaps) != max(0, n - 1):
         bad.append(f"{n} chunks and {len(gaps)} gaps in icl_ms")

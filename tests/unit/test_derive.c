@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "record/record.h"
@@ -49,7 +50,8 @@ static struct rp_record blank(void)
 	r.tok_prompt_engine = r.tok_engine = r.chunk_tokens = RP_NONE;
 	r.rtt_us = 31;
 	r.rtt_status = RP_RTT_HANDSHAKE;
-	r.preemptions = r.requeues = r.steps = RP_NONE;
+	r.preemptions = r.requeues = r.steps = r.preempted_ns = r.requeue_ns = RP_NONE;
+	r.e_queued = r.e_scheduled = r.e_first = r.e_last = NAN;
 	r.engine_why = RP_WHY_NO_ENGINE_HOOKS;
 	return r;
 }
@@ -117,9 +119,9 @@ static void test_vllm_metrics(void **s)
 
 	(void)s;
 	rp_derive(&r);
-	is(&r, M_QUEUE, 32138);
-	is(&r, M_TTFT, 10665429);
-	is(&r, M_GENERATION, 19468061);
+	is_d(&r, M_QUEUE, 0.032138);
+	is_d(&r, M_TTFT, 10.665429);
+	is_d(&r, M_GENERATION, 19.468061);
 	is_d(&r, M_MEAN_ITL, 3.8936122);
 	/* vLLM prints eight decimals */
 	snprintf(t, sizeof(t), "%.8f", F(&r, M_TPS)->d);
@@ -131,6 +133,243 @@ static void test_vllm_metrics(void **s)
 	is_null(&r, TOK_REASONING, NOT_REPORTED);
 	is(&r, SCH_STEPS, 6);
 	is_null(&r, SCH_PREEMPTIONS, NOT_REPORTED);
+}
+
+/*
+ * The engine's own doubles, in its own order of operations. What is wanted is
+ * what build_per_request_timing_metrics() gives for these four instants and n,
+ * as Python prints it.
+ */
+static void test_engine_arithmetic(void **s)
+{
+	static const struct {
+		double queued, scheduled, first, last;
+		int64_t n;
+		const char *queue, *ttft, *generation, *itl, *tps;
+	} t[] = {
+		{ 2803.921513, 2803.921545138, 2803.932210567, 2803.951678628, 6,
+		  "0.03213800027879188", "10.665428999800497", "19.468061000225134",
+		  "3.893612200045027", "199.11400903097837" },
+		{ 13.122901694, 13.130319563, 13.209838919, 13.209838919, 1, "7.417869000001076",
+		  "79.51935599999871", "0.0", NULL, "12.575554560577883" },
+		{ 13.442450283, 13.449849268, 13.542081767, 13.542661871, 2, "7.398985000000025",
+		  "92.23249900000141", "0.580103999999082", "0.580103999999082",
+		  "21.548797634734903" },
+		{ 12.965622654, 12.975056221, 13.039953676, 13.10301671, 7, "9.433566999998533",
+		  "64.89745500000055", "63.063034000000684", "10.51050566666678",
+		  "54.70438613281583" },
+		{ 12.613205964, 12.617896654, 12.642553937, 13.338567836, 128, "4.69069000000033",
+		  "24.657282999999808", "696.0138989999987", "5.480424401574793",
+		  "177.6122081706887" },
+		{ 285120.573941187, 285120.574072328, 285120.595745308, 285120.595745308, 1,
+		  "0.13114098692312837", "21.672979986760765", "0.0", NULL, "46.14040157887211" },
+		{ 285120.279482366, 285120.288645819, 285120.365218364, 285120.368410448, 2,
+		  "9.163453010842204", "76.5725449891761", "3.1920840265229344",
+		  "3.1920840265229344", "25.073770475461824" },
+		{ 285120.797146991, 285120.798534665, 285120.860279917, 285120.869148863, 7,
+		  "1.387674012221396", "61.74525199458003", "8.868945995345712",
+		  "1.4781576658909519", "99.1302060953615" },
+		{ 285120.001774862, 285120.010488909, 285120.031434547, 285120.307250443, 128,
+		  "8.714047027751803", "20.945637952536345", "275.8158959913999", "2.1717787085937",
+		  "431.3227469169962" },
+		{ 17340480.982421108, 17340480.991145186, 17340481.0200757, 17340481.0200757, 1,
+		  "8.72407853603363", "28.93051505088806", "0.0", NULL, "34.56557887894581" },
+		{ 17340480.961477987, 17340480.966870222, 17340481.03465327, 17340481.03874886, 2,
+		  "5.392234772443771", "67.78304651379585", "4.095591604709625",
+		  "4.095591604709625", "27.824678546394036" },
+		{ 17340480.940976, 17340480.94788242, 17340481.04453885, 17340481.10710077, 7,
+		  "6.906419992446899", "96.6564305126667", "62.561918050050735",
+		  "10.426986341675123", "43.964782094462194" },
+		{ 17340480.298788898, 17340480.302400798, 17340480.318996403, 17340480.505494848,
+		  128, "3.6118999123573303", "16.59560576081276", "186.49844452738762",
+		  "1.4684916891920285", "630.2498759484178" },
+	};
+	struct rp_record r;
+
+	(void)s;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		r = vllm();
+		r.e_queued = t[i].queued;
+		r.e_scheduled = t[i].scheduled;
+		r.e_first = t[i].first;
+		r.e_last = t[i].last;
+		r.tok_engine = r.tok_completion_usage = t[i].n;
+		rp_derive(&r);
+		is_d(&r, M_QUEUE, strtod(t[i].queue, NULL));
+		is_d(&r, M_TTFT, strtod(t[i].ttft, NULL));
+		is_d(&r, M_GENERATION, strtod(t[i].generation, NULL));
+		if (t[i].itl)
+			is_d(&r, M_MEAN_ITL, strtod(t[i].itl, NULL));
+		else
+			is_null(&r, M_MEAN_ITL, ONE_TOKEN);
+		is_d(&r, M_TPS, strtod(t[i].tps, NULL));
+		/* phases are ours, in nanoseconds */
+		is(&r, P_QUEUE, 32138);
+	}
+}
+
+/* Each figure falls back on its own, and a mistake in order is one here, too. */
+static void test_engine_partly(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	r.e_scheduled = 100;
+	r.e_first = 100.5;
+	r.e_last = 102.5;
+	rp_derive(&r); /* no e_queued: the estimate's instants */
+	is_d(&r, M_QUEUE, 0.032138);
+	is_d(&r, M_TTFT, 500.0);
+	is_d(&r, M_GENERATION, 2000.0);
+	is_d(&r, M_MEAN_ITL, 400.0);
+	is_d(&r, M_TPS, 2.4);
+
+	r.e_scheduled = NAN; /* neither event: a build without them */
+	rp_derive(&r);
+	is_d(&r, M_TTFT, 10.665429);
+	is_d(&r, M_GENERATION, 2000.0);
+	r.e_first = r.e_last = 0; /* the engine's own word for none */
+	rp_derive(&r);
+	is_d(&r, M_GENERATION, 19.468061);
+	is_d(&r, M_MEAN_ITL, 3.8936122);
+
+	r.e_queued = 101;
+	r.e_scheduled = 100;
+	r.e_first = 99;
+	r.e_last = 98;
+	rp_derive(&r);
+	is_null(&r, M_QUEUE, INVALID);
+	is_null(&r, M_TTFT, INVALID);
+	is_null(&r, M_GENERATION, INVALID);
+	is_null(&r, M_MEAN_ITL, INVALID);
+	is_null(&r, M_TPS, INVALID);
+	r.e_first = r.e_last = r.e_scheduled;
+	rp_derive(&r);
+	is_null(&r, M_TPS, INVALID); /* no rate over no time */
+	r.e_scheduled = 1e-300;
+	r.e_last = 1e308;
+	rp_derive(&r);
+	is_null(&r, M_TPS, INVALID);
+	r.e_last = INFINITY;
+	rp_derive(&r);
+	assert_true(F(&r, M_TPS)->known); /* no instant: by ours */
+
+	r = vllm();
+	r.e_queued = 1;
+	r.e_scheduled = 2;
+	r.choices = 2;
+	rp_derive(&r);
+	is_null(&r, M_QUEUE, SEVERAL_CHOICES);
+}
+
+/* A stop string is found in the front end: what the engine sampled beyond it is
+ * no part of the answer. */
+static void test_stop_string(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	r.tok_engine = 8;
+	r.tok_completion_usage = 6;
+	rp_derive(&r);
+	is(&r, TOK_COMPLETION, 6);
+	assert_int_equal(r.token_source, RP_TOKENS_USAGE);
+	is_d(&r, M_MEAN_ITL, 3.8936122);
+	/* more than sampled is not the engine's: what was seen stands */
+	r.tok_completion_usage = 9;
+	rp_derive(&r);
+	is(&r, TOK_COMPLETION, 8);
+	assert_int_equal(r.token_source, RP_TOKENS_ENGINE);
+	r.tok_completion_usage = RP_NONE;
+	rp_derive(&r);
+	is(&r, TOK_COMPLETION, 8);
+	/* nor is that of one choice the count of all */
+	r.choices = 2;
+	r.tok_completion_usage = 6;
+	rp_derive(&r);
+	is(&r, TOK_COMPLETION, 8);
+	r.choices = 1;
+	/* broken off: a usage on the way is not the last word */
+	r.tok_completion_usage = 6;
+	r.end = RP_END_CLIENT_DISCONNECT;
+	rp_derive(&r);
+	is(&r, TOK_COMPLETION, 8);
+	assert_int_equal(r.token_source, RP_TOKENS_ENGINE);
+}
+
+static void event_times(struct rp_record *r, const int *ms, int n)
+{
+	int64_t t = r->t_request_end;
+
+	r->t_first_token = t + ms[0] * MS;
+	r->t_second_token = n > 1 ? t + ms[1] * MS : RP_NONE;
+	r->t_last_token = t + ms[n - 1] * MS;
+	r->t_first_output = r->t_first_token;
+	r->chunks = n;
+}
+
+static void test_frontend(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	rp_derive(&r);
+	is(&r, FE_BEFORE, 2 * MS);
+	is(&r, FE_FIRST, 500000);
+	is(&r, FE_LAST, 20500000 - 19468061);
+	r.choices = 2;
+	rp_derive(&r);
+	is(&r, FE_FIRST, 500000);
+
+	/* the last token is an end of sequence: no text, no event, no mistake */
+	r.t_last_token = r.t_eng_last - 1;
+	rp_derive(&r);
+	is_null(&r, FE_LAST, NO_TOKEN);
+	r.end = RP_END_CLIENT_DISCONNECT;
+	rp_derive(&r);
+	is_null(&r, FE_LAST, NOT_REACHED);
+	r.end = RP_END_COMPLETE;
+	r.t_last_token = r.t_eng_first - 1;
+	rp_derive(&r);
+	is_null(&r, FE_LAST, INVALID);
+	r.t_first_token = r.t_eng_first - 1;
+	rp_derive(&r);
+	is_null(&r, FE_FIRST, INVALID);
+
+	r = vllm();
+	r.stream = 0;
+	r.t_first_event = r.t_first_token = r.t_second_token = r.t_first_output = r.t_last_token =
+		RP_NONE;
+	rp_derive(&r);
+	is(&r, FE_BEFORE, 2 * MS);
+	is_null(&r, FE_FIRST, NOT_STREAMING);
+	is_null(&r, FE_LAST, NOT_STREAMING);
+
+	r = blank();
+	event_times(&r, (int[]){ 210, 260, 310 }, 3);
+	rp_derive(&r);
+	is_null(&r, FE_BEFORE, NO_ENGINE_HOOKS);
+	is_null(&r, FE_FIRST, NO_ENGINE_HOOKS);
+	is_null(&r, FE_LAST, NO_ENGINE_HOOKS);
+}
+
+static void test_waits(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	rp_derive(&r);
+	is_null(&r, SCH_PREEMPTED, NOT_REPORTED);
+	is_null(&r, SCH_REQUEUE, NOT_REPORTED);
+	r.preemptions = 2;
+	r.preempted_ns = 30 * MS;
+	r.requeues = r.requeue_ns = 0;
+	rp_derive(&r);
+	is(&r, SCH_PREEMPTED, 30 * MS);
+	is(&r, SCH_REQUEUE, 0);
+	r.preempted_ns = -1;
+	rp_derive(&r);
+	is_null(&r, SCH_PREEMPTED, INVALID);
 }
 
 static void test_phases_add_up(void **s)
@@ -201,17 +440,6 @@ static void test_several_choices(void **s)
 	is(&r, P_QUEUE, 32138);
 	is(&r, TOK_COMPLETION, 12);
 	assert_true(F(&r, S_TTFT)->known);
-}
-
-static void event_times(struct rp_record *r, const int *ms, int n)
-{
-	int64_t t = r->t_request_end;
-
-	r->t_first_token = t + ms[0] * MS;
-	r->t_second_token = n > 1 ? t + ms[1] * MS : RP_NONE;
-	r->t_last_token = t + ms[n - 1] * MS;
-	r->t_first_output = r->t_first_token;
-	r->chunks = n;
 }
 
 /* C4: ROLE 10, tokens 210 260 310, finish 320, usage 500, [DONE] 510 */
@@ -328,7 +556,7 @@ static void test_one_token(void **s)
 	is(&r, S_TTFT, 20 * MS);
 	is_null(&r, S_TTST, ONE_TOKEN);
 	is_null(&r, S_MEAN_ICL, ONE_TOKEN);
-	is(&r, M_GENERATION, 0);
+	is_d(&r, M_GENERATION, 0.0);
 	is_null(&r, M_MEAN_ITL, ONE_TOKEN);
 	assert_true(F(&r, M_TPS)->known);
 	is(&r, S_LAST_TOKEN, 20 * MS);
@@ -497,7 +725,7 @@ static void test_embeddings(void **s)
 	rp_derive(&r);
 	is_null(&r, TOK_COMPLETION, NOT_GENERATIVE);
 	is(&r, TOK_PROMPT, 11);
-	is(&r, M_QUEUE, 32138);
+	is_d(&r, M_QUEUE, 0.032138);
 	is_null(&r, M_TTFT, NOT_GENERATIVE);
 	is_null(&r, S_TTFT, NOT_GENERATIVE);
 	is_null(&r, S_CHUNKS, NOT_GENERATIVE);
@@ -554,7 +782,9 @@ static void test_every_null_says_why(void **s)
 				 &r.tok_prompt,	    &r.tok_completion_usage,
 				 &r.tok_engine,	    &r.chunks,
 				 &r.keepalives,	    &r.rtt_us,
-				 &r.retransmits,    &r.chunk_tokens };
+				 &r.retransmits,    &r.chunk_tokens,
+				 &r.preempted_ns,   &r.requeue_ns };
+		double *e[] = { &r.e_queued, &r.e_scheduled, &r.e_first, &r.e_last };
 
 		for (size_t k = 0; k < sizeof(p) / sizeof(*p); k++) {
 			uint64_t x = rnd() % 8;
@@ -565,6 +795,14 @@ static void test_every_null_says_why(void **s)
 				*p[k] += (int64_t)(rnd() % (40 * MS)) - 20 * MS;
 			else if (x == 2)
 				*p[k] = (int64_t)rnd();
+		}
+		for (size_t k = 0; k < 4; k++) {
+			uint64_t x = rnd();
+
+			if (rnd() % 4 == 0)
+				memcpy(e[k], &x, sizeof(x)); /* anything at all */
+			else if (x % 2)
+				*e[k] = 1e3 + (double)k + (double)(x % 1000000) / 1e6;
 		}
 		r.stream = (int)(rnd() % 3) - 1;
 		r.joined = rnd() % 2;
@@ -605,6 +843,9 @@ static void test_names(void **s)
 		assert_non_null(rp_flag_names[i]);
 	for (int i = 0; i < RP_FIELD_COUNT; i++)
 		assert_non_null(rp_field_defs[i].name);
+	for (int i = 0; i < RP_EST_COUNT; i++)
+		assert_non_null(rp_estimate_names[i]);
+	assert_string_equal(rp_estimate_names[RP_EST_STEPS], "steps");
 	assert_string_equal(rp_flag_names[__builtin_ctz(RP_FLAG_ENCODED)], "encoded");
 	assert_string_equal(rp_field_defs[RP_FIELD_NET_AGE].name, "age_s");
 }
@@ -696,6 +937,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_vllm_metrics),
+		cmocka_unit_test(test_engine_arithmetic),
+		cmocka_unit_test(test_engine_partly),
+		cmocka_unit_test(test_stop_string),
+		cmocka_unit_test(test_frontend),
+		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_phases_add_up),
 		cmocka_unit_test(test_phase_unknown),
 		cmocka_unit_test(test_several_choices),

@@ -160,6 +160,7 @@ static struct rp_record vllm(void)
 	r.t_eng_first = r.t_scheduled + 10665429;
 	r.t_eng_last = r.t_eng_first + 19468061;
 	r.t_eng_end = RP_NONE;
+	r.e_queued = r.e_scheduled = r.e_first = r.e_last = NAN;
 	r.t_start = r.t_queued - 3000000;
 	r.t_request_end = r.t_queued - 2000000;
 	r.t_first_byte = r.t_first_event = r.t_queued + 5000000;
@@ -221,9 +222,10 @@ static void test_contract_line(void **s)
 		"\"last_token_ms\":33.197567,\"duration_ms\":33.297567,\"mean_icl_ms\":4,\"chunks\":6,\"keepalives\":0},"
 		"\"phases\":{\"receive_ms\":1,\"frontend_ms\":2,\"queue_ms\":0.032138,\"prefill_ms\":10.665429,"
 		"\"decode_ms\":19.468061,\"flush_ms\":1.131939},"
+		"\"frontend\":{\"before_ms\":2,\"after_first_token_ms\":0.5,\"after_last_token_ms\":1.031939},"
 		"\"network\":{\"rtt_ms\":0.031,\"source\":\"handshake\",\"age_s\":0.0002,\"retransmits\":0},"
 		"\"client_estimate\":{\"ttft_ms\":13.228567,\"duration_ms\":33.328567},"
-		"\"scheduler\":{\"preemptions\":0,\"requeues\":0,\"steps\":6},"
+		"\"scheduler\":{\"preemptions\":0,\"requeues\":0,\"steps\":6,\"preempted_ms\":0,\"requeue_ms\":0},"
 		"\"bytes\":{\"request\":298,\"response\":1634},"
 		"\"missing\":{\"tokens.reasoning\":\"not_reported\"},\"flags\":[]}";
 	struct rp_record r = vllm();
@@ -252,7 +254,7 @@ static void test_nulls(void **s)
 	r.joined = false;
 	r.engine_why = RP_WHY_STRIPPED;
 	r.t_queued = r.t_scheduled = r.t_eng_first = r.t_eng_last = RP_NONE;
-	r.preemptions = r.requeues = r.steps = RP_NONE;
+	r.preemptions = r.requeues = r.steps = r.preempted_ns = r.requeue_ns = RP_NONE;
 	r.flags = RP_FLAG_PARTIAL | RP_FLAG_PARSE_ERROR;
 	rp_derive(&r);
 	has(&r, "\"id\":null,\"request_ids\":[],");
@@ -261,11 +263,12 @@ static void test_nulls(void **s)
 	has(&r,
 	    "\"network\":{\"rtt_ms\":null,\"source\":null,\"age_s\":null,\"retransmits\":null}");
 	/* whole groups, and single members where others are known */
-	has(&r, "\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"no_symbols\","
-		"\"phases.frontend_ms\":\"no_symbols\",\"phases.queue_ms\":\"no_symbols\","
-		"\"phases.prefill_ms\":\"no_symbols\",\"phases.decode_ms\":\"no_symbols\","
-		"\"phases.flush_ms\":\"no_symbols\",\"network\":\"unix_socket\","
-		"\"client_estimate\":\"unix_socket\",\"scheduler\":\"no_symbols\"}");
+	has(&r,
+	    "\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"no_symbols\","
+	    "\"phases.frontend_ms\":\"no_symbols\",\"phases.queue_ms\":\"no_symbols\","
+	    "\"phases.prefill_ms\":\"no_symbols\",\"phases.decode_ms\":\"no_symbols\","
+	    "\"phases.flush_ms\":\"no_symbols\",\"frontend\":\"no_symbols\",\"network\":\"unix_socket\","
+	    "\"client_estimate\":\"unix_socket\",\"scheduler\":\"no_symbols\"}");
 	has(&r, "\"flags\":[\"partial\",\"parse_error\"]");
 
 	r.t_start = RP_NONE;
@@ -463,6 +466,140 @@ static void test_itl(void **s)
 	has(&r, "\"itl_ms\":null,\"icl_ms\":null,\"itl_source\":null}");
 }
 
+/* Members that are there only when they have something to say. */
+static void test_choices_and_estimate(void **s)
+{
+	struct rp_record r = vllm();
+	char *got;
+
+	(void)s;
+	r.n_choice_tokens = 2;
+	r.choice_tokens[0] = 6;
+	rp_derive(&r);
+	got = json(&r);
+	assert_null(strstr(got, "choice_tokens")); /* one choice is tokens.completion */
+	assert_null(strstr(got, "\"estimated\":"));
+	free(got);
+	r.choices = 2;
+	r.choice_tokens[1] = 4000000000u;
+	r.estimate = RP_EST_STEPS;
+	r.flags = RP_FLAG_ESTIMATED;
+	rp_derive(&r);
+	has(&r,
+	    "\"source\":\"engine\"},\"choice_tokens\":[6,4000000000],\"metrics\":{\"time_to_first_token_ms\":null,");
+	has(&r,
+	    "\"response\":1634},\"estimated\":{\"queue_time\":\"steps\"},\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"several_choices\"},\"flags\":[\"estimated\"]}");
+	r.n_choice_tokens = 0;
+	got = json(&r);
+	assert_null(strstr(got, "choice_tokens"));
+	free(got);
+}
+
+/* The engine's doubles read back as themselves. */
+static void test_engine_digits(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	r.e_queued = 2803.921513;
+	r.e_scheduled = 2803.921545138;
+	r.e_first = 2803.932210567;
+	r.e_last = 2803.951678628;
+	rp_derive(&r);
+	has(&r,
+	    "\"metrics\":{\"time_to_first_token_ms\":10.665428999800497,\"generation_time_ms\":19.468061000225134,"
+	    "\"queue_time_ms\":0.03213800027879188,\"mean_itl_ms\":3.893612200045027,\"tokens_per_second\":199.11400903097837},");
+}
+
+/* ---- a step ---- */
+
+static struct rp_step_info full_step(void)
+{
+	return (struct rp_step_info){
+		.engine = "vllm",
+		.version = "0.32.0",
+		.pid = 7096,
+		.index = 1,
+		.seq = 42,
+		.ts = 2803932210567LL,
+		.sent = 2803932210567LL + 181000,
+		.step_ns = 3893612,
+		/* 2026-11-29T14:57:30.123456789Z */
+		.wall_offset = 1795964250123456789LL - 2803932210567LL,
+		.requests = 5,
+		.tokens = 7,
+		.first_tokens = 1,
+		.finished = 2,
+		.preempted = 1,
+		.max_tokens = 3,
+		.has_stats = true,
+		.running = 5,
+		.waiting = 9,
+		.kv_usage = 0.25,
+		.prefix_queries = 100,
+		.prefix_hits = 64,
+		.spec_drafts = 4,
+		.spec_draft_tokens = 12,
+		.spec_accepted_tokens = 8,
+	};
+}
+
+static void step_is(const struct rp_step_info *st, const char *want)
+{
+	size_t len;
+	char *got = rp_step_json(st, &len);
+
+	assert_non_null(got);
+	assert_int_equal(strlen(got), len);
+	assert_true(valid_json(got));
+	assert_string_equal(got, want);
+	free(got);
+}
+
+static void test_step(void **s)
+{
+	struct rp_step_info st = full_step();
+
+	(void)s;
+	step_is(&st,
+		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
+		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
+		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":0.181,\"step_ms\":3.893612,"
+		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
+		"\"running\":5,\"waiting\":9,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":100,"
+		"\"prefix_cache_hits\":64,\"spec_drafts\":4,\"spec_draft_tokens\":12,"
+		"\"spec_accepted_tokens\":8,\"cut\":false}");
+	/* no stats, and what is left in them is not shown */
+	st.has_stats = false;
+	st.engine = st.version = NULL;
+	st.pid = 0;
+	st.step_ns = st.sent = RP_NONE;
+	st.cut = true;
+	step_is(&st,
+		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
+		"\"engine\":{\"name\":null,\"version\":null,\"core_pid\":null,\"index\":1},"
+		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":null,\"step_ms\":null,"
+		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
+		"\"running\":null,\"waiting\":null,\"kv_cache_usage\":null,\"prefix_cache_queries\":null,"
+		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
+		"\"spec_accepted_tokens\":null,\"cut\":true}");
+	/* stats that tell some */
+	st = full_step();
+	st.ts = RP_NONE;
+	st.max_tokens = st.waiting = st.prefix_queries = st.prefix_hits = RP_NONE;
+	st.spec_drafts = st.spec_draft_tokens = st.spec_accepted_tokens = RP_NONE;
+	st.kv_usage = NAN;
+	st.running = 0;
+	step_is(&st,
+		"{\"schema\":\"reqprobe.step/1\",\"time\":null,"
+		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
+		"\"seq\":42,\"timestamp_s\":null,\"send_delay_ms\":null,\"step_ms\":3.893612,"
+		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":null,"
+		"\"running\":0,\"waiting\":null,\"kv_cache_usage\":null,\"prefix_cache_queries\":null,"
+		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
+		"\"spec_accepted_tokens\":null,\"cut\":false}");
+}
+
 static void test_summary(void **s)
 {
 	static const struct rp_engine_hook hooks[] = { { .function = "server_queue::post" },
@@ -474,7 +611,30 @@ static void test_summary(void **s)
 			       .seen = { 7, 8, 9, 1 },
 			       .unobserved_tls = 3,
 			       .bytes_cut = 12,
-			       .hook_hits = { 96, 5000 } };
+			       .hook_hits = { 96, 5000 },
+			       .cores = { { .pid = 7096,
+					    .stats = true,
+					    .prefix_queries = 100,
+					    .prefix_hits = 64,
+					    .preemptions = 3,
+					    .steps = 1234,
+					    .tokens = 5000,
+					    .outputs = 4900 },
+					  { .pid = 7097,
+					    .index = 1,
+					    .gone = true,
+					    .prefix_queries = 9,
+					    .spec = true,
+					    .spec_drafts = 4,
+					    .spec_draft_tokens = 12,
+					    .spec_accepted_tokens = 8 } },
+			       .n_cores = 2,
+			       .limit_cores = 6,
+			       .messages = 1300,
+			       .messages_cut = 1,
+			       .messages_bad = 2,
+			       .messages_repeated = 3,
+			       .tasks_unclaimed = 4 };
 	struct rp_summary_info i = { .engine = "llamacpp",
 				     .engine_version = "",
 				     .host = "gpu\"1",
@@ -502,6 +662,16 @@ static void test_summary(void **s)
 		j,
 		"\"unobserved_connections\":{\"tls\":3,\"http2\":0,\"other\":0,\"io_uring\":0}"));
 	assert_non_null(strstr(j, "\"records_failed\":17,"));
+	assert_non_null(strstr(
+		j,
+		"\"tasks_unclaimed\":4,\"messages\":{\"decoded\":1300,\"cut\":1,\"bad\":2,\"repeated\":3},\"tokens\""));
+	assert_non_null(strstr(j, "\"marks\":0,\"cores\":6}"));
+	assert_non_null(strstr(
+		j,
+		",\"cores\":[{\"core_pid\":7096,\"index\":0,\"steps\":1234,\"requests\":4900,\"tokens\":5000,\"preemptions\":3,"
+		"\"prefix_cache_queries\":100,\"prefix_cache_hits\":64,\"spec_drafts\":null,\"spec_draft_tokens\":null,\"spec_accepted_tokens\":null},"
+		"{\"core_pid\":7097,\"index\":1,\"steps\":0,\"requests\":0,\"tokens\":0,\"preemptions\":0,"
+		"\"prefix_cache_queries\":null,\"prefix_cache_hits\":null,\"spec_drafts\":4,\"spec_draft_tokens\":12,\"spec_accepted_tokens\":8}],\"hooks\""));
 	assert_non_null(strstr(
 		j,
 		"\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5000}]}"));
@@ -585,6 +755,29 @@ static void test_file(void **s)
 	rp_jsonl_close(j);
 	assert_int_equal(check_file(p), 2);
 	assert_int_equal(check_file(path_in("moved.jsonl")), 1001);
+}
+
+/* Steps go to a file of their own, with the same promises. */
+static void test_step_file(void **s)
+{
+	const char *p = path_in("steps.jsonl");
+	struct rp_step_info st = full_step();
+	struct rp_jsonl *j = must_open(p), *full = must_open("/dev/full");
+	char err[200];
+
+	(void)s;
+	for (int k = 0; k < 3000; k++) { /* more than one buffer */
+		st.seq = (uint64_t)k + 1;
+		assert_int_equal(rp_jsonl_step(j, &st), 0);
+	}
+	assert_int_equal(rp_jsonl_reopen(j, err, sizeof(err)), 0);
+	assert_int_equal(check_file(p), 3000);
+	rp_jsonl_close(j);
+	assert_int_equal(rp_jsonl_failed(full), 0);
+	rp_jsonl_step(full, &st);
+	assert_int_equal(rp_jsonl_flush(full), -ENOSPC);
+	assert_int_equal(rp_jsonl_failed(full), 1);
+	rp_jsonl_close(full);
 }
 
 static void test_open_refused(void **s)
@@ -753,8 +946,8 @@ static int setup(void **s)
 
 static int teardown(void **s)
 {
-	const char *names[] = { "plain.jsonl", "moved.jsonl", "torn.jsonl",
-				"limit.jsonl", "fifo",	      "fifo.jsonl" };
+	const char *names[] = { "plain.jsonl", "moved.jsonl", "torn.jsonl", "limit.jsonl",
+				"fifo",	       "fifo.jsonl",  "steps.jsonl" };
 
 	(void)s;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -772,8 +965,12 @@ int main(void)
 		cmocka_unit_test(test_time),
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_itl),
+		cmocka_unit_test(test_choices_and_estimate),
+		cmocka_unit_test(test_engine_digits),
+		cmocka_unit_test(test_step),
 		cmocka_unit_test(test_summary),
 		cmocka_unit_test(test_file),
+		cmocka_unit_test(test_step_file),
 		cmocka_unit_test(test_open_refused),
 		cmocka_unit_test(test_after_torn_line),
 		cmocka_unit_test(test_dev_full),

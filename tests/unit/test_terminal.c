@@ -339,6 +339,62 @@ static void test_warnings(void **s)
 	mem_free(&m);
 }
 
+/* The schedulers' line: all engine processes together, wrapped where it is full. */
+static void test_scheduler(void **s)
+{
+	struct rp_stats st = { .started = 1, .ends = { 1 } };
+	struct mem m;
+
+	(void)s;
+	st.cores[0] = (struct rp_core){ .steps = 1000,
+					.outputs = 5000,
+					.tokens = 5100,
+					.preemptions = 3,
+					.stats = true,
+					.prefix_queries = 100000,
+					.prefix_hits = 40000 };
+	st.cores[1] = (struct rp_core){ .steps = 234, .outputs = 1910, .tokens = 1934 };
+	mem_new(&m, 0);
+	rp_term_summary(m.t, &st); /* none of them counts yet */
+	assert_null(strstr(m.p, "scheduler"));
+	st.n_cores = 2;
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	widths(m.p, 80);
+	has(m.p, "\nscheduler 1234 steps, 5.6 requests and 5.7 tokens a step, 3 preemptions,\n"
+		 "          prefix cache 40% of 100k tokens\n");
+	assert_null(strstr(m.p, "drafted"));
+	mem_free(&m);
+
+	st.cores[1].spec = true;
+	st.cores[1].spec_draft_tokens = 12;
+	st.cores[1].spec_accepted_tokens = 8;
+	st.cores[0].steps = 0;
+	st.cores[1].steps = 1;
+	st.cores[0].preemptions = 1;
+	st.messages_cut = 2;
+	st.messages_bad = 1;
+	st.limit_cores = 4;
+	mem_new(&m, 0);
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	widths(m.p, 80);
+	has(m.p, "\nscheduler 1 step, ");
+	has(m.p, "1 preemption,");
+	has(m.p, "67% of 12 drafted tokens accepted\n");
+	has(m.p, "\nengine messages: 2 cut, 1 not understood\n");
+	has(m.p, "\nlimits hit: 4 cores (see ");
+	mem_free(&m);
+
+	/* the largest there are still fit */
+	memset(&st.cores[0], 0xff, sizeof(st.cores[0]));
+	mem_new(&m, 0);
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	widths(m.p, 80);
+	mem_free(&m);
+}
+
 /* Socket only: no queue, no tokens; chunks are what can be timed. */
 static void test_socket_only(void **s)
 {
@@ -458,6 +514,7 @@ int main(void)
 		cmocka_unit_test(test_no_escape_gets_out),
 		cmocka_unit_test(test_percentiles),
 		cmocka_unit_test(test_warnings),
+		cmocka_unit_test(test_scheduler),
 		cmocka_unit_test(test_socket_only),
 		cmocka_unit_test(test_terminal),
 	};

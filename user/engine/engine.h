@@ -24,6 +24,8 @@ enum rp_role {
 	RP_ROLE_FINAL,		/* val[0] = slot key: the task is answered */
 	RP_ROLE_RELEASED,	/* val[0] = slot key: the slot is free (also when idle) */
 	RP_ROLE_DEFERRED,	/* val[0] = task id: no free slot, it waits */
+	RP_ROLE_VLLM,		/* MSG: what user/protocol/vllm.h decodes, in both directions */
+	RP_ROLE_COUNT
 };
 /* clang-format on */
 
@@ -56,6 +58,8 @@ struct rp_engine {
 };
 
 extern const struct rp_engine rp_engine_llamacpp;
+extern const struct rp_engine rp_engine_vllm;
+extern const struct rp_engine rp_engine_aphrodite;
 extern const struct rp_engine rp_engine_generic;
 
 /* NULL-terminated, most specific first, generic last. */

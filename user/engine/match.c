@@ -14,9 +14,7 @@
 #define FILES_MAX 16 /* candidate files of one process */
 
 const struct rp_engine *const rp_engines[] = {
-	&rp_engine_llamacpp,
-	&rp_engine_generic,
-	NULL,
+	&rp_engine_llamacpp, &rp_engine_vllm, &rp_engine_aphrodite, &rp_engine_generic, NULL,
 };
 
 const struct rp_engine *rp_engine_by_name(const char *name)
@@ -43,10 +41,9 @@ static int want_hook(void *ctx, const char *name)
 	const struct rp_engine *e = ctx;
 	size_t i;
 
-	if (name[0] != '_') /* every symbol of a program comes through here */
-		return -1;
+	/* every symbol of a program comes through here: most differ in the first byte */
 	for (i = 0; i < e->n_hooks; i++)
-		if (symbol_matches(e->hooks[i].symbol, name))
+		if (e->hooks[i].symbol[0] == name[0] && symbol_matches(e->hooks[i].symbol, name))
 			return i;
 	return -1;
 }
@@ -116,7 +113,8 @@ static bool role_found(const struct rp_match *m, enum rp_role role)
 
 static bool essential(enum rp_role role)
 {
-	return role == RP_ROLE_QUEUED || role == RP_ROLE_SCHEDULED || role == RP_ROLE_TOKEN;
+	return role == RP_ROLE_QUEUED || role == RP_ROLE_SCHEDULED || role == RP_ROLE_TOKEN ||
+	       role == RP_ROLE_VLLM;
 }
 
 /* The end of a path is what tells files apart. */
@@ -133,7 +131,7 @@ static void put_path(char *buf, size_t len, const char *path)
 			buf[i] = '?'; /* it goes to a terminal */
 }
 
-static void explain(struct rp_match *m, const char *file, bool stripped, int files)
+static void explain(struct rp_match *m, const char *file, bool stripped, int files, bool library)
 {
 	char names[128] = "", path[80];
 	const struct rp_engine_hook *h;
@@ -157,6 +155,12 @@ static void explain(struct rp_match *m, const char *file, bool stripped, int fil
 		snprintf(m->why, sizeof(m->why), "no mapped file can hold %s", names);
 		return;
 	}
+	if (roles >> RP_ROLE_VLLM & 1 && !library) {
+		/* it is never in the program itself, and loaded after some seconds */
+		snprintf(m->why, sizeof(m->why), "libzmq is not loaded, or not yet: no symbol %s",
+			 names);
+		return;
+	}
 	put_path(path, sizeof(path), file);
 	snprintf(m->why, sizeof(m->why), "%s %s: no symbol %s", path,
 		 stripped ? "is stripped" : "lacks functions (inlined or renamed)", names);
@@ -165,7 +169,7 @@ static void explain(struct rp_match *m, const char *file, bool stripped, int fil
 int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, struct rp_match *m)
 {
 	const struct rp_object *o, *shown = NULL;
-	bool symtab, any_symtab = false, denied = false;
+	bool symtab, any_symtab = false, denied = false, is_lib, library = false;
 	struct rp_sym_hit *hits;
 	size_t i, files = 0;
 	uint32_t found = 0;
@@ -184,8 +188,8 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 	}
 	for (i = 0; i < p->n_objects && files < FILES_MAX; i++) {
 		o = &p->objects[i];
-		if (!(p->exe && !strcmp(p->exe, o->path)) &&
-		    !(engine->hook_object && engine->hook_object(o->path)))
+		is_lib = engine->hook_object && engine->hook_object(o->path);
+		if (!is_lib && !(p->exe && !strcmp(p->exe, o->path)))
 			continue;
 		fd = rp_object_open(p, o);
 		if (fd < 0) {
@@ -202,8 +206,9 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 			continue;
 		files++;
 		any_symtab |= symtab;
+		library |= is_lib;
 		/* Name the library before the small program that loads it. */
-		if (!shown || (engine->hook_object && engine->hook_object(o->path)))
+		if (!shown || is_lib)
 			shown = o;
 		for (k = 0; k < n && !err; k++) {
 			found |= 1u << hits[k].idx;
@@ -225,7 +230,7 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 		if (essential(engine->hooks[i].role))
 			m->reason = RP_HOOKS_STRIPPED;
 	}
-	explain(m, shown ? shown->path : "", !any_symtab, files);
+	explain(m, shown ? shown->path : "", !any_symtab, files, library);
 	if (!m->n_places && (denied || (!p->n_objects && rp_proc_alive(p->pid) != -ESRCH))) {
 		char path[80];
 

@@ -12,12 +12,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -414,6 +416,27 @@ int rp_object_open(const struct rp_proc *p, const struct rp_object *o)
 	if (fstat(fd, &st) || st.st_ino != o->ino || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return err;
+	}
+	return fd;
+}
+
+int rp_proc_open(uint32_t pid, const char *path, int flags)
+{
+	struct open_how how = { .flags = (unsigned int)flags | O_CLOEXEC | O_NONBLOCK,
+				.resolve = RESOLVE_IN_ROOT };
+	struct stat st;
+	int root, fd;
+
+	root = open_proc(pid, "root", O_PATH | O_DIRECTORY);
+	if (root < 0)
+		return root;
+	fd = syscall(SYS_openat2, root, path, &how, sizeof(how));
+	if (fd < 0)
+		fd = -errno;
+	close(root);
+	if (fd >= 0 && (fstat(fd, &st) || !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))) {
+		close(fd);
+		return -EACCES;
 	}
 	return fd;
 }

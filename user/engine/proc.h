@@ -47,6 +47,9 @@ void rp_proc_free(struct rp_proc *p);
 /* Read-only descriptor of a mapped file, through map_files, or by its name when
  * that is not permitted and the name still leads to the same inode. Or -errno. */
 int rp_object_open(const struct rp_proc *p, const struct rp_object *o);
+/* Opens a regular file or a folder by the name it has in the process's own file system,
+ * where links lead no further. A descriptor or -errno. */
+int rp_proc_open(uint32_t pid, const char *path, int flags);
 /* 0 when the process exists (not a zombie), -ESRCH else. */
 int rp_proc_alive(uint32_t pid);
 
@@ -110,7 +113,7 @@ struct rp_match {
 	struct rp_hook_place *places;
 	size_t n_places;
 	uint32_t missing; /* bit i: no hook of hook i's role was found */
-	int reason;	  /* enum rp_hook_reason: about QUEUED, SCHEDULED and TOKEN; the
+	int reason;	  /* enum rp_hook_reason: about QUEUED, SCHEDULED, TOKEN and VLLM; the
 				 * other roles are a bonus. places may be partly filled */
 	char why[256];	  /* one line for people when something is missing: names file
 				 * and functions; "" when all is there */

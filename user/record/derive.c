@@ -13,9 +13,14 @@
  */
 #include "record/record.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #include "reqprobe/event.h"
+
+#ifdef __FAST_MATH__
+#error "the engines' figures are compared digit by digit: no -ffast-math here"
+#endif
 
 /* ---- setting one figure ---- */
 
@@ -40,6 +45,15 @@ static void null(struct rp_value *v, enum rp_reason why)
 	 * must still say something true */
 	v->why = why == RP_WHY_NONE ? RP_WHY_NOT_SEEN : why;
 	v->i = 0;
+}
+
+/* A difference of doubles, or what is made of one: as diff() has it. */
+static void known_or_invalid(struct rp_value *v, double d)
+{
+	if (isfinite(d) && d >= 0)
+		known_d(v, d);
+	else
+		null(v, RP_WHY_INVALID);
 }
 
 /*
@@ -216,11 +230,19 @@ static void count(struct rp_value *v, int64_t n, enum rp_reason why)
 /*
  * CONTRACT: by the best source at hand. The engine counts what it sampled; a
  * usage object is what it says it sampled; events are not tokens (vllm #27485).
+ * A whole response that tells fewer than the engine sampled is right: where a
+ * stop string is found in the front end, tokens sampled beyond it are dropped.
+ * (Of several choices llama-server tells the usage of one: no finding there. An
+ * engine that names each choice's request tells the sum.)
  */
 static void derive_tokens(struct rp_record *r)
 {
 	struct rp_value *v = r->v;
 	bool engine = r->joined && r->tok_engine != RP_NONE && r->tok_engine >= 0;
+
+	if (engine && r->end == RP_END_COMPLETE && (r->choices <= 1 || r->n_choice_tokens) &&
+	    r->tok_completion_usage >= 0 && r->tok_completion_usage < r->tok_engine)
+		engine = false;
 
 	r->token_source = RP_TOKENS_NONE;
 	if (!generative(r)) {
@@ -249,8 +271,33 @@ static void derive_tokens(struct rp_record *r)
 	count(&v[RP_FIELD_TOK_REASONING], r->tok_reasoning, why_usage(r));
 }
 
-/* Engine scope, as vLLM's per-request `metrics` object: same names, same maths,
- * null as a whole for several choices (and several prompts, which are choices). */
+/* Did the engine tell this instant? It has 0 for none itself. */
+static bool told(double e)
+{
+	return isfinite(e) && e > 0;
+}
+
+/* One figure of `metrics`: from the engine's own seconds where it told both, in
+ * its own arithmetic (doubles, whose rounding shows in the last digits); else
+ * from our nanoseconds. */
+static void metric(struct rp_value *v, double e_from, double e_to, struct rp_instant from,
+		   struct rp_instant to)
+{
+	if (told(e_from) && told(e_to)) {
+		known_or_invalid(v, (e_to - e_from) * 1000);
+		return;
+	}
+	diff(v, from, to);
+	if (v->known)
+		known_d(v, (double)v->i / 1e6);
+}
+
+/*
+ * Engine scope, as vLLM's per-request `metrics` object: same names, same maths,
+ * null as a whole for several choices (and several prompts, which are choices).
+ * The order of operations is vLLM's: the last digit depends on it. No product
+ * is added to anything, so that there is nothing to contract into an FMA.
+ */
 static void derive_metrics(struct rp_record *r, const struct instants *t)
 {
 	struct rp_value *v = r->v, *n = &v[RP_FIELD_TOK_COMPLETION], span;
@@ -260,14 +307,15 @@ static void derive_metrics(struct rp_record *r, const struct instants *t)
 			null(&v[f], RP_WHY_SEVERAL_CHOICES);
 		return;
 	}
-	/* vLLM: first_token_ts - scheduled_ts; the queue is not in it */
-	diff(&v[RP_FIELD_M_TTFT], t->scheduled, t->eng_first);
-	/* vLLM: last_token_ts - first_token_ts */
-	diff(&v[RP_FIELD_M_GENERATION], t->eng_first, t->eng_last);
-	/* vLLM: scheduled_ts - queued_ts, both the first of their kind */
-	diff(&v[RP_FIELD_M_QUEUE], t->queued, t->scheduled);
+	/* vLLM: (first_token_ts - scheduled_ts) * 1000; the queue is not in it */
+	metric(&v[RP_FIELD_M_TTFT], r->e_scheduled, r->e_first, t->scheduled, t->eng_first);
+	/* vLLM: (last_token_ts - first_token_ts) * 1000 */
+	metric(&v[RP_FIELD_M_GENERATION], r->e_first, r->e_last, t->eng_first, t->eng_last);
+	/* vLLM: (scheduled_ts - queued_ts) * 1000, scheduled the first of its kind */
+	metric(&v[RP_FIELD_M_QUEUE], r->e_queued, r->e_scheduled, t->queued, t->scheduled);
 
-	/* vLLM: generation_time / (n - 1), n > 1. One rounding: ns / ((n-1) * 10^6). */
+	/* vLLM: (last_token_ts - first_token_ts) / (n - 1) * 1000, n > 1; with our
+	 * instants one rounding: ns / ((n-1) * 10^6) */
 	if (!v[RP_FIELD_M_GENERATION].known)
 		null(&v[RP_FIELD_M_MEAN_ITL], v[RP_FIELD_M_GENERATION].why);
 	else if (!n->known)
@@ -276,22 +324,29 @@ static void derive_metrics(struct rp_record *r, const struct instants *t)
 		null(&v[RP_FIELD_M_MEAN_ITL], why_ended(r, RP_WHY_NO_TOKEN));
 	else if (n->i == 1)
 		null(&v[RP_FIELD_M_MEAN_ITL], why_ended(r, RP_WHY_ONE_TOKEN));
+	else if (told(r->e_first) && told(r->e_last))
+		known_or_invalid(&v[RP_FIELD_M_MEAN_ITL],
+				 (r->e_last - r->e_first) / (double)(n->i - 1) * 1000);
 	else
 		known_d(&v[RP_FIELD_M_MEAN_ITL],
-			(double)v[RP_FIELD_M_GENERATION].i / ((double)(n->i - 1) * 1e6));
+			(double)(t->eng_last.ts - t->eng_first.ts) / ((double)(n->i - 1) * 1e6));
 
-	/* vLLM: n / (last_token_ts - scheduled_ts). One rounding: n * 10^9 / ns. */
-	diff(&span, t->scheduled, t->eng_last);
+	/* vLLM: n / ((last_token_ts - scheduled_ts) * 1000) * 1000; with our instants
+	 * one rounding: n * 10^9 / ns */
+	metric(&span, r->e_scheduled, r->e_last, t->scheduled, t->eng_last);
 	if (!span.known)
 		null(&v[RP_FIELD_M_TPS], span.why);
 	else if (!n->known)
 		null(&v[RP_FIELD_M_TPS], n->why);
 	else if (n->i == 0)
 		null(&v[RP_FIELD_M_TPS], why_ended(r, RP_WHY_NO_TOKEN));
-	else if (span.i == 0)
+	else if (!(span.d > 0))
 		null(&v[RP_FIELD_M_TPS], RP_WHY_INVALID);
+	else if (told(r->e_scheduled) && told(r->e_last))
+		known_or_invalid(&v[RP_FIELD_M_TPS], (double)n->i / span.d * 1000);
 	else
-		known_d(&v[RP_FIELD_M_TPS], (double)n->i * 1e9 / (double)span.i);
+		known_d(&v[RP_FIELD_M_TPS],
+			(double)n->i * 1e9 / (double)(t->eng_last.ts - t->scheduled.ts));
 }
 
 /* Server scope: CONTRACT, from the last byte of the request as read by the
@@ -401,6 +456,26 @@ static void plus_rtt(struct rp_value *v, const struct rp_value *server, const st
 		known(v, sum);
 }
 
+/*
+ * What the front end adds on both sides of the engine. The first ends at the
+ * same instants as phases.frontend_ms; the other two are from the step's instant
+ * to the call that hands over the text.
+ */
+static void derive_frontend(struct rp_record *r, const struct instants *t)
+{
+	struct rp_value *v = r->v;
+
+	diff(&v[RP_FIELD_FE_BEFORE], t->request_end, t->queued);
+	diff(&v[RP_FIELD_FE_FIRST], t->eng_first, t->first_token);
+	/* The last text was out before the engine's last token: no event is its own.
+	 * It had no text (an end-of-sequence token), or nobody was left to get it. */
+	if (r->t_last_token != RP_NONE && r->t_eng_last != RP_NONE && r->t_eng_first != RP_NONE &&
+	    r->t_last_token < r->t_eng_last && r->t_last_token >= r->t_eng_first)
+		null(&v[RP_FIELD_FE_LAST], why_ended(r, RP_WHY_NO_TOKEN));
+	else
+		diff(&v[RP_FIELD_FE_LAST], t->eng_last, t->last_token);
+}
+
 static void derive_scheduler(struct rp_record *r)
 {
 	enum rp_reason why = r->engine_why != RP_WHY_NONE ? r->engine_why : RP_WHY_NOT_REPORTED;
@@ -408,6 +483,8 @@ static void derive_scheduler(struct rp_record *r)
 	count(&r->v[RP_FIELD_SCH_PREEMPTIONS], r->preemptions, why);
 	count(&r->v[RP_FIELD_SCH_REQUEUES], r->requeues, why);
 	count(&r->v[RP_FIELD_SCH_STEPS], r->steps, why);
+	count(&r->v[RP_FIELD_SCH_PREEMPTED], r->preempted_ns, why);
+	count(&r->v[RP_FIELD_SCH_REQUEUE], r->requeue_ns, why);
 }
 
 void rp_derive(struct rp_record *r)
@@ -423,6 +500,7 @@ void rp_derive(struct rp_record *r)
 	plus_rtt(&r->v[RP_FIELD_C_TTFT], &r->v[RP_FIELD_S_TTFT], &r->v[RP_FIELD_NET_RTT]);
 	plus_rtt(&r->v[RP_FIELD_C_DURATION], &r->v[RP_FIELD_S_DURATION], &r->v[RP_FIELD_NET_RTT]);
 	derive_scheduler(r);
+	derive_frontend(r, &t);
 }
 
 /* ---- gaps ---- */

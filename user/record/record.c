@@ -37,4 +37,9 @@ const char *const rp_flag_names[RP_FLAG_COUNT] = {
 	"clock_step", "pipelined",   "limit",	  "encoded",   "parse_error",
 };
 
+const char *const rp_estimate_names[RP_EST_COUNT] = {
+	[RP_EST_NONE] = "",
+	[RP_EST_STEPS] = "steps",
+};
+
 _Static_assert(RP_FLAG_PARSE_ERROR == 1 << (RP_FLAG_COUNT - 1), "a flag without a name");

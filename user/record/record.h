@@ -79,7 +79,7 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
  *   NS   integer nanoseconds, printed as milliseconds with up to 6 decimals
  *   US   integer microseconds, printed as milliseconds
  *   N    count
- *   MS   double, milliseconds (a mean)
+ *   MS   double, milliseconds (a mean, or an engine's own arithmetic)
  *   R    double, unit in the name
  */
 #define RP_FIELDS(X)                                                    \
@@ -87,9 +87,9 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
 	X(TOK_COMPLETION, "tokens", "completion", N)                    \
 	X(TOK_CACHED, "tokens", "cached", N)                            \
 	X(TOK_REASONING, "tokens", "reasoning", N)                      \
-	X(M_TTFT, "metrics", "time_to_first_token_ms", NS)              \
-	X(M_GENERATION, "metrics", "generation_time_ms", NS)            \
-	X(M_QUEUE, "metrics", "queue_time_ms", NS)                      \
+	X(M_TTFT, "metrics", "time_to_first_token_ms", MS)              \
+	X(M_GENERATION, "metrics", "generation_time_ms", MS)            \
+	X(M_QUEUE, "metrics", "queue_time_ms", MS)                      \
 	X(M_MEAN_ITL, "metrics", "mean_itl_ms", MS)                     \
 	X(M_TPS, "metrics", "tokens_per_second", R)                     \
 	X(S_FIRST_BYTE, "server_timing", "first_byte_ms", NS)           \
@@ -115,7 +115,12 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
 	X(C_DURATION, "client_estimate", "duration_ms", NS)             \
 	X(SCH_PREEMPTIONS, "scheduler", "preemptions", N)               \
 	X(SCH_REQUEUES, "scheduler", "requeues", N)                     \
-	X(SCH_STEPS, "scheduler", "steps", N)
+	X(SCH_STEPS, "scheduler", "steps", N)                           \
+	X(SCH_PREEMPTED, "scheduler", "preempted_ms", NS)               \
+	X(SCH_REQUEUE, "scheduler", "requeue_ms", NS)                   \
+	X(FE_BEFORE, "frontend", "before_ms", NS)                       \
+	X(FE_FIRST, "frontend", "after_first_token_ms", NS)             \
+	X(FE_LAST, "frontend", "after_last_token_ms", NS)
 
 enum rp_field {
 #define X(id, g, n, t) RP_FIELD_##id,
@@ -165,12 +170,18 @@ struct rp_mark {
 	uint32_t choice;
 };
 
+/* How a queue time was come by when the engine did not tell it. */
+enum rp_estimate { RP_EST_NONE, RP_EST_STEPS, RP_EST_COUNT };
+extern const char *const rp_estimate_names[RP_EST_COUNT]; /* "steps" */
+
 #define RP_REQUEST_IDS 8
+#define RP_ENGINE_ID_MAX 128
+#define RP_CHOICES_TOLD 64
 struct rp_record {
 	uint64_t seq; /* number of the record in this run, from 1 */
 	/* identity */
 	char id[RP_ID_MAX];
-	char request_ids[RP_REQUEST_IDS][48];
+	char request_ids[RP_REQUEST_IDS][RP_ENGINE_ID_MAX];
 	unsigned n_request_ids;
 	char x_request_id[RP_XREQID_MAX];
 	char traceparent[RP_TRACEPARENT_MAX];
@@ -194,6 +205,12 @@ struct rp_record {
 	int64_t t_first_byte, t_first_event, t_first_token, t_second_token, t_first_output;
 	int64_t t_last_token, t_end;
 	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last, t_eng_end; /* engine */
+	/*
+	 * The same four as the engine has them, in its own arithmetic: seconds of
+	 * CLOCK_MONOTONIC as a double. NAN where the engine told none: then `metrics`
+	 * is computed from the instants above.
+	 */
+	double e_queued, e_scheduled, e_first, e_last;
 	int64_t t_established;
 	int64_t wall_offset; /* CLOCK_REALTIME - CLOCK_MONOTONIC */
 	/* outcome */
@@ -213,6 +230,11 @@ struct rp_record {
 	int rtt_status; /* enum rp_rtt_status */
 	int64_t retransmits;
 	int64_t preemptions, requeues, steps;
+	int64_t preempted_ns, requeue_ns; /* waits after the first schedule; RP_NONE unknown */
+	enum rp_estimate estimate;	  /* how t_queued and t_scheduled were come by */
+	/* completion tokens of each choice by the engine's count; told when choices > 1 */
+	uint32_t choice_tokens[RP_CHOICES_TOLD];
+	unsigned n_choice_tokens;
 	bool joined;
 	enum rp_reason engine_why; /* why engine figures are absent, NONE if joined */
 	enum rp_reason stream_why; /* why event times are absent */

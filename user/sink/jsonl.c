@@ -8,7 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memrchr */
 #endif
-#include "sink/sink.h"
+#include "sink/put.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -50,9 +50,6 @@ oom:
 	return false;
 }
 
-/* A literal, its length known to the compiler. */
-#define LIT(b, s) rp_buf_put(b, s, sizeof(s) - 1)
-
 static char *digits(char *end, uint64_t v)
 {
 	static const char two[] = "00010203040506070809101112131415161718192021222324"
@@ -81,7 +78,7 @@ void rp_buf_u64(struct rp_buf *b, uint64_t v)
 	rp_buf_put(b, s, (size_t)(t + sizeof(t) - s));
 }
 
-static void put_i64(struct rp_buf *b, int64_t v)
+void rp_put_i64(struct rp_buf *b, int64_t v)
 {
 	if (v < 0)
 		LIT(b, "-");
@@ -276,7 +273,7 @@ static void put_string(struct rp_buf *b, const char *str)
 	LIT(b, "\"");
 }
 
-static void put_string_or_null(struct rp_buf *b, const char *s)
+void rp_put_string_or_null(struct rp_buf *b, const char *s)
 {
 	if (s && *s)
 		put_string(b, s);
@@ -284,7 +281,7 @@ static void put_string_or_null(struct rp_buf *b, const char *s)
 		LIT(b, "null");
 }
 
-static void put_bool(struct rp_buf *b, bool v)
+void rp_put_bool(struct rp_buf *b, bool v)
 {
 	if (v)
 		LIT(b, "true");
@@ -292,7 +289,7 @@ static void put_bool(struct rp_buf *b, bool v)
 		LIT(b, "false");
 }
 
-static void put_pid(struct rp_buf *b, uint32_t pid)
+void rp_put_pid(struct rp_buf *b, uint32_t pid)
 {
 	if (pid)
 		rp_buf_u64(b, pid);
@@ -302,7 +299,7 @@ static void put_pid(struct rp_buf *b, uint32_t pid)
 
 /* RFC 3339, UTC, nine digits. Civil date from days: proleptic Gregorian, as
  * gmtime_r, without its locks and locale. */
-static void put_time(struct rp_buf *b, int64_t ns)
+void rp_put_time(struct rp_buf *b, int64_t ns)
 {
 	int64_t s = ns / NS_PER_S, frac = ns % NS_PER_S, day, rem, era, doe, yoe, doy, mp, y, m, d;
 	char t[32];
@@ -407,9 +404,10 @@ static const struct {
 	{ "metrics", RP_FIELD_M_TTFT, RP_FIELD_M_TPS },
 	{ "server_timing", RP_FIELD_S_FIRST_BYTE, RP_FIELD_S_KEEPALIVES },
 	{ "phases", RP_FIELD_P_RECEIVE, RP_FIELD_P_FLUSH },
+	{ "frontend", RP_FIELD_FE_BEFORE, RP_FIELD_FE_LAST },
 	{ "network", RP_FIELD_NET_RTT, RP_FIELD_NET_RETRANS },
 	{ "client_estimate", RP_FIELD_C_TTFT, RP_FIELD_C_DURATION },
-	{ "scheduler", RP_FIELD_SCH_PREEMPTIONS, RP_FIELD_SCH_STEPS },
+	{ "scheduler", RP_FIELD_SCH_PREEMPTIONS, RP_FIELD_SCH_REQUEUE },
 };
 
 static void put_field(struct rp_buf *b, const struct rp_record *r, enum rp_field f)
@@ -429,7 +427,7 @@ static void put_field(struct rp_buf *b, const struct rp_record *r, enum rp_field
 		rp_buf_fixed(b, v->i, 1000);
 		break;
 	case RP_T_N:
-		put_i64(b, v->i);
+		rp_put_i64(b, v->i);
 		break;
 	case RP_T_MS:
 	case RP_T_R:
@@ -547,7 +545,7 @@ static void put_itl(struct rp_buf *b, const struct rp_record *r)
 	else
 		LIT(b, "null");
 	LIT(b, ",\"itl_source\":");
-	put_string_or_null(b, itl_sources[r->itl_source]);
+	rp_put_string_or_null(b, itl_sources[r->itl_source]);
 }
 
 static const char *const token_sources[] = {
@@ -560,7 +558,7 @@ static const char *const token_sources[] = {
 static void put_record(struct rp_buf *b, const struct rp_record *r)
 {
 	LIT(b, "{\"schema\":\"reqprobe.request/1\",\"id\":");
-	put_string_or_null(b, r->id);
+	rp_put_string_or_null(b, r->id);
 	LIT(b, ",\"request_ids\":[");
 	for (unsigned i = 0; i < r->n_request_ids && i < RP_REQUEST_IDS; i++) {
 		if (i)
@@ -568,64 +566,64 @@ static void put_record(struct rp_buf *b, const struct rp_record *r)
 		put_string(b, r->request_ids[i]);
 	}
 	LIT(b, "],\"x_request_id\":");
-	put_string_or_null(b, r->x_request_id);
+	rp_put_string_or_null(b, r->x_request_id);
 
 	LIT(b, ",\"engine\":{\"name\":");
-	put_string_or_null(b, r->engine_name);
+	rp_put_string_or_null(b, r->engine_name);
 	LIT(b, ",\"version\":");
-	put_string_or_null(b, r->engine_version);
+	rp_put_string_or_null(b, r->engine_version);
 	LIT(b, ",\"pid\":");
-	put_pid(b, r->pid);
+	rp_put_pid(b, r->pid);
 	LIT(b, ",\"core_pid\":");
-	put_pid(b, r->core_pid);
+	rp_put_pid(b, r->core_pid);
 	LIT(b, ",\"index\":");
-	put_i64(b, r->engine_index);
+	rp_put_i64(b, r->engine_index);
 
 	LIT(b, "},\"model\":");
-	put_string_or_null(b, r->model);
+	rp_put_string_or_null(b, r->model);
 	LIT(b, ",\"operation\":\"");
 	rp_buf_str(b, rp_operation_names[r->operation]);
 	LIT(b, "\",\"method\":");
-	put_string_or_null(b, r->method);
+	rp_put_string_or_null(b, r->method);
 	LIT(b, ",\"path\":");
-	put_string_or_null(b, r->path);
+	rp_put_string_or_null(b, r->path);
 	LIT(b, ",\"status\":");
 	if (r->status > 0)
-		put_i64(b, r->status);
+		rp_put_i64(b, r->status);
 	else
 		LIT(b, "null");
 	LIT(b, ",\"stream\":");
 	if (r->stream < 0)
 		LIT(b, "null");
 	else
-		put_bool(b, r->stream);
+		rp_put_bool(b, r->stream);
 	LIT(b, ",\"choices\":");
-	put_i64(b, r->choices);
+	rp_put_i64(b, r->choices);
 
 	LIT(b, ",\"client\":");
 	put_peer(b, r->family, r->raddr, r->rport);
 	LIT(b, ",\"server\":");
 	put_peer(b, r->family, r->laddr, r->lport);
 	LIT(b, ",\"connection\":{\"reused\":");
-	put_bool(b, r->conn_reused);
+	rp_put_bool(b, r->conn_reused);
 	LIT(b, ",\"tls\":false,\"protocol\":\"http/1.1\"},\"start\":");
 	if (r->t_start == RP_NONE)
 		LIT(b, "null");
 	else
-		put_time(b, r->t_start + r->wall_offset);
+		rp_put_time(b, r->t_start + r->wall_offset);
 
 	LIT(b, ",\"end\":\"");
 	rp_buf_str(b, rp_end_names[r->end]);
 	LIT(b, "\",\"finish_reason\":");
-	put_string_or_null(b, r->finish_reason);
+	rp_put_string_or_null(b, r->finish_reason);
 	LIT(b, ",\"error\":");
 	if (r->has_error) {
 		LIT(b, "{\"type\":");
-		put_string_or_null(b, r->error_type);
+		rp_put_string_or_null(b, r->error_type);
 		LIT(b, ",\"code\":");
-		put_string_or_null(b, r->error_code);
+		rp_put_string_or_null(b, r->error_code);
 		LIT(b, ",\"where\":");
-		put_string_or_null(b, r->error_where);
+		rp_put_string_or_null(b, r->error_where);
 		LIT(b, "}");
 	} else {
 		LIT(b, "null");
@@ -634,28 +632,46 @@ static void put_record(struct rp_buf *b, const struct rp_record *r)
 	LIT(b, ",\"tokens\":{");
 	put_fields(b, r, RP_FIELD_TOK_PROMPT, RP_FIELD_TOK_REASONING);
 	LIT(b, ",\"source\":");
-	put_string_or_null(b, token_sources[r->token_source]);
-	LIT(b, "},\"metrics\":{");
+	rp_put_string_or_null(b, token_sources[r->token_source]);
+	LIT(b, "}");
+	if (r->choices > 1 && r->n_choice_tokens) {
+		LIT(b, ",\"choice_tokens\":[");
+		for (unsigned i = 0; i < r->n_choice_tokens && i < RP_CHOICES_TOLD; i++) {
+			if (i)
+				LIT(b, ",");
+			rp_buf_u64(b, r->choice_tokens[i]);
+		}
+		LIT(b, "]");
+	}
+	LIT(b, ",\"metrics\":{");
 	put_fields(b, r, RP_FIELD_M_TTFT, RP_FIELD_M_TPS);
 	LIT(b, "},\"server_timing\":{");
 	put_fields(b, r, RP_FIELD_S_FIRST_BYTE, RP_FIELD_S_KEEPALIVES);
 	LIT(b, "},\"phases\":{");
 	put_fields(b, r, RP_FIELD_P_RECEIVE, RP_FIELD_P_FLUSH);
+	LIT(b, "},\"frontend\":{");
+	put_fields(b, r, RP_FIELD_FE_BEFORE, RP_FIELD_FE_LAST);
 	LIT(b, "},\"network\":{");
 	put_field(b, r, RP_FIELD_NET_RTT);
 	LIT(b, ",\"source\":");
-	put_string_or_null(b, r->rtt_source == RP_RTTSRC_HANDSHAKE ? "handshake" : NULL);
+	rp_put_string_or_null(b, r->rtt_source == RP_RTTSRC_HANDSHAKE ? "handshake" : NULL);
 	LIT(b, ",");
 	put_fields(b, r, RP_FIELD_NET_AGE, RP_FIELD_NET_RETRANS);
 	LIT(b, "},\"client_estimate\":{");
 	put_fields(b, r, RP_FIELD_C_TTFT, RP_FIELD_C_DURATION);
 	LIT(b, "},\"scheduler\":{");
-	put_fields(b, r, RP_FIELD_SCH_PREEMPTIONS, RP_FIELD_SCH_STEPS);
+	put_fields(b, r, RP_FIELD_SCH_PREEMPTIONS, RP_FIELD_SCH_REQUEUE);
 	LIT(b, "},\"bytes\":{\"request\":");
 	rp_buf_u64(b, r->bytes_rx);
 	LIT(b, ",\"response\":");
 	rp_buf_u64(b, r->bytes_tx);
-	LIT(b, "},\"missing\":");
+	LIT(b, "}");
+	if (r->estimate != RP_EST_NONE) {
+		LIT(b, ",\"estimated\":{\"queue_time\":\"");
+		rp_buf_str(b, rp_estimate_names[r->estimate]);
+		LIT(b, "\"}");
+	}
+	LIT(b, ",\"missing\":");
 	put_missing(b, r);
 	LIT(b, ",\"flags\":");
 	put_flags(b, r->flags);
@@ -705,13 +721,46 @@ const char *const rp_map_names[RP_MAP_COUNT] = {
 	[RP_MAP_LISTENERS] = "listeners",
 };
 
+static void put_told(struct rp_buf *b, const char *key, bool told, uint64_t v)
+{
+	if (told) {
+		put_u64(b, key, v);
+		return;
+	}
+	LIT(b, ",\"");
+	rp_buf_str(b, key);
+	LIT(b, "\":null");
+}
+
+/* Totals only: a gauge of the last message says nothing of the run. */
+static void put_core(struct rp_buf *b, const struct rp_core *c)
+{
+	LIT(b, "{\"core_pid\":");
+	rp_put_pid(b, c->pid);
+	LIT(b, ",\"index\":");
+	rp_put_i64(b, c->index);
+	put_u64(b, "steps", c->steps);
+	put_u64(b, "requests", c->outputs);
+	put_u64(b, "tokens", c->tokens);
+	put_u64(b, "preemptions", c->preemptions);
+	put_told(b, "prefix_cache_queries", c->stats, c->prefix_queries);
+	put_told(b, "prefix_cache_hits", c->stats, c->prefix_hits);
+	put_told(b, "spec_drafts", c->spec, c->spec_drafts);
+	put_told(b, "spec_draft_tokens", c->spec, c->spec_draft_tokens);
+	put_told(b, "spec_accepted_tokens", c->spec, c->spec_accepted_tokens);
+	LIT(b, "}");
+}
+
 static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct rp_summary_info *i,
 			uint64_t failed)
 {
-	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
-						   "marks" };
-	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks };
+	static const char *const limit_names[] = { "conns",  "requests", "tasks",
+						   "memory", "marks",	 "cores" };
+	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
+				    s->limit_memory, s->limit_marks,	s->limit_cores };
+	static const char *const message_names[] = { "decoded", "cut", "bad", "repeated" };
+	const uint64_t messages[] = { s->messages, s->messages_cut, s->messages_bad,
+				      s->messages_repeated };
 	static const char *const unobserved_names[] = { "tls", "http2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
 					s->unobserved_io_uring };
@@ -724,19 +773,19 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 				s->handshakes_untrusted[RP_RTT_NO_SAMPLE] };
 
 	LIT(b, "{\"schema\":\"reqprobe.summary/1\",\"reqprobe\":\"" RP_VERSION "\",\"host\":");
-	put_string_or_null(b, i->host);
+	rp_put_string_or_null(b, i->host);
 	LIT(b, ",\"engine\":{\"name\":");
-	put_string_or_null(b, i->engine);
+	rp_put_string_or_null(b, i->engine);
 	LIT(b, ",\"version\":");
-	put_string_or_null(b, i->engine_version);
+	rp_put_string_or_null(b, i->engine_version);
 	LIT(b, ",\"pid\":");
-	put_pid(b, i->pid);
+	rp_put_pid(b, i->pid);
 	LIT(b, "},\"start\":");
-	put_time(b, i->started_wall);
+	rp_put_time(b, i->started_wall);
 	LIT(b, ",\"stop\":");
-	put_time(b, i->stopped_wall);
+	rp_put_time(b, i->stopped_wall);
 	LIT(b, ",\"clock_offset_ns\":");
-	put_i64(b, i->wall_offset);
+	rp_put_i64(b, i->wall_offset);
 
 	put_u64(b, "started", s->started);
 	put_counts(b, "ends", rp_end_names, s->ends, RP_END_COUNT);
@@ -744,19 +793,27 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 	put_u64(b, "other_paths", s->other_paths);
 	put_u64(b, "proxied", s->proxied);
 	put_u64(b, "not_joined", s->not_joined);
+	put_u64(b, "tasks_unclaimed", s->tasks_unclaimed);
+	put_counts(b, "messages", message_names, messages, 4);
 	put_counts(b, "tokens", token_names, tokens, 2);
 	put_counts(b, "bytes", bytes_names, bytes, 4);
 	put_counts(b, "events_seen", rp_class_names, s->seen, RP_CLASS_COUNT);
 	put_counts(b, "events_lost", rp_class_names, s->lost, RP_CLASS_COUNT);
 	put_counts(b, "map_full", rp_map_names, s->map_full, RP_MAP_COUNT);
-	put_counts(b, "limits", limit_names, limits, 5);
+	put_counts(b, "limits", limit_names, limits, 6);
 	put_u64(b, "invalid_order", s->invalid_order);
 	put_u64(b, "parse_errors", s->parse_errors);
 	put_u64(b, "records_failed", failed);
 	put_u64(b, "connections", s->connections);
 	put_counts(b, "unobserved_connections", unobserved_names, unobserved, 4);
 	put_counts(b, "handshakes", hs_names, hs, 3);
-	LIT(b, ",\"hooks\":[");
+	LIT(b, ",\"cores\":[");
+	for (unsigned k = 0; k < s->n_cores && k < RP_MAX_CORES; k++) {
+		if (k)
+			LIT(b, ",");
+		put_core(b, &s->cores[k]);
+	}
+	LIT(b, "],\"hooks\":[");
 	for (size_t h = 0; i->table && h < i->table->n_hooks && h < RP_MAX_HOOKS; h++) {
 		if (h)
 			LIT(b, ",");
@@ -768,7 +825,7 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 	LIT(b, "]}");
 }
 
-static char *own(struct rp_buf *b, size_t *len)
+char *rp_buf_own(struct rp_buf *b, size_t *len)
 {
 	rp_buf_put(b, "", 1);
 	if (b->oom) {
@@ -784,7 +841,7 @@ char *rp_record_json(const struct rp_record *r, size_t *len)
 	struct rp_buf b = { 0 };
 
 	put_record(&b, r);
-	return own(&b, len);
+	return rp_buf_own(&b, len);
 }
 
 char *rp_summary_json(const struct rp_stats *s, const struct rp_summary_info *i, uint64_t failed,
@@ -793,7 +850,7 @@ char *rp_summary_json(const struct rp_stats *s, const struct rp_summary_info *i,
 	struct rp_buf b = { 0 };
 
 	put_summary(&b, s, i, failed);
-	return own(&b, len);
+	return rp_buf_own(&b, len);
 }
 
 /* ---- the file ---- */
@@ -984,16 +1041,26 @@ static int finish_line(struct rp_jsonl *j, size_t start)
 	return 0;
 }
 
-int rp_jsonl_record(struct rp_jsonl *j, const struct rp_record *r)
+int rp_jsonl_line(struct rp_jsonl *j, rp_put_fn put, const void *what)
 {
 	size_t start = j->buf.n;
 	int err;
 
-	put_record(&j->buf, r);
+	put(&j->buf, what);
 	err = finish_line(j, start);
 	if (err)
 		return err;
 	return j->buf.n >= FLUSH_AT ? rp_jsonl_flush(j) : 0;
+}
+
+static void put_record_fn(struct rp_buf *b, const void *what)
+{
+	put_record(b, what);
+}
+
+int rp_jsonl_record(struct rp_jsonl *j, const struct rp_record *r)
+{
+	return rp_jsonl_line(j, put_record_fn, r);
 }
 
 int rp_jsonl_summary(struct rp_jsonl *j, const struct rp_stats *s, const struct rp_summary_info *i)

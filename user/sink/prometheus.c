@@ -9,17 +9,18 @@
  */
 #include "sink/sink.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- histograms ---- */
 
-/* Bounds as text (what `le` says) and as nanoseconds. The sets follow vLLM's
- * (v1/metrics/buckets.py), with finer steps at the low end: a probe sees queue
- * times of microseconds. All reach 2560 s. */
+/* Bounds as text (what `le` says) and as nanoseconds, or as a count. The sets of
+ * times follow vLLM's (v1/metrics/buckets.py), with finer steps at the low end: a
+ * probe sees queue times of microseconds. */
 struct bound {
 	const char *le;
-	int64_t ns;
+	int64_t at;
 };
 #define US(n, s)              \
 	{                     \
@@ -57,39 +58,75 @@ static const struct bound rtt_bounds[] = {
 	MS(100, "0.1"),	    MS(250, "0.25"),	MS(500, "0.5"),	   MS(1000, "1"),
 	MS(2500, "2.5"),    MS(5000, "5"),	MS(10000, "10"),
 };
+/* Of one step: counts, not times. A step may bring nothing. */
+static const struct bound batch_bounds[] = {
+	{ "0", 0 },	{ "1", 1 },	  { "2", 2 },	    { "4", 4 },	      { "8", 8 },
+	{ "16", 16 },	{ "32", 32 },	  { "64", 64 },	    { "128", 128 },   { "256", 256 },
+	{ "512", 512 }, { "1024", 1024 }, { "2048", 2048 }, { "4096", 4096 },
+};
 #define N(a) (sizeof(a) / sizeof(*(a)))
 #define MAX_BOUNDS 28
 _Static_assert(N(request_bounds) < MAX_BOUNDS && N(gap_bounds) < MAX_BOUNDS &&
-		       N(rtt_bounds) < MAX_BOUNDS,
+		       N(rtt_bounds) < MAX_BOUNDS && N(batch_bounds) < MAX_BOUNDS,
 	       "one more for +Inf");
+
+struct scale {
+	const struct bound *b;
+	size_t n;
+	bool counts; /* the unit is 1, not the nanosecond */
+};
+static const struct scale request_scale = { request_bounds, N(request_bounds), false };
+static const struct scale gap_scale = { gap_bounds, N(gap_bounds), false };
+static const struct scale rtt_scale = { rtt_bounds, N(rtt_bounds), false };
+static const struct scale batch_scale = { batch_bounds, N(batch_bounds), true };
 
 struct hist {
 	uint64_t bucket[MAX_BOUNDS]; /* not cumulative; the last used one is +Inf */
 	uint64_t count;
-	unsigned __int128 sum_ns; /* 64 bits of nanoseconds are spent in a busy half year */
+	unsigned __int128 sum; /* 64 bits of nanoseconds are spent in a busy half year */
 };
 
-static void hist_add(struct hist *h, const struct bound *b, size_t n, int64_t ns, uint64_t times)
+static void hist_add(struct hist *h, const struct scale *s, int64_t v, uint64_t times)
 {
 	size_t i = 0;
 
-	if (ns < 0) /* derive.c and the timeline give none: a wrong one must not stick */
+	if (v < 0) /* derive.c and the timeline give none: a wrong one must not stick */
 		return;
-	while (i < n && ns > b[i].ns)
+	while (i < s->n && v > s->b[i].at)
 		i++;
 	h->bucket[i] += times;
 	h->count += times;
-	h->sum_ns += (unsigned __int128)ns * times;
+	h->sum += (unsigned __int128)v * times;
 }
 
 /* Per model and operation. */
-enum request_hist { H_TTFT, H_QUEUE, H_PREFILL, H_DECODE, H_DURATION, H_COUNT };
+enum request_hist {
+	H_TTFT,
+	H_QUEUE,
+	H_PREFILL,
+	H_DECODE,
+	H_DURATION,
+	H_BEFORE,
+	H_AFTER,
+	H_PREEMPTED,
+	H_REQUEUE,
+	H_COUNT
+};
 
 struct model {
 	char name[RP_MODEL_MAX];
 	struct hist *ops[RP_OP_COUNT]; /* H_COUNT of them, made when first used */
 	struct hist *itl[2];	       /* scope: engine, server */
 	struct hist *icl;
+};
+
+/* Of one engine process. */
+enum step_hist { S_TIME, S_TOKENS, S_REQUESTS, S_COUNT };
+
+struct core {
+	uint32_t pid;
+	int64_t index, last; /* instant of its last step */
+	struct hist h[S_COUNT];
 };
 
 #define STATUS_MAX 600
@@ -99,6 +136,8 @@ struct rp_prom {
 	uint32_t n_models, max_models; /* models[0] is "other" */
 	uint32_t last;		       /* index found last: tokens come in runs */
 	struct hist rtt;
+	struct core *cores[RP_MAX_CORES]; /* in order of their first step */
+	unsigned n_cores;
 	uint64_t requests[RP_END_COUNT][STATUS_MAX];
 };
 
@@ -132,6 +171,8 @@ void rp_prom_free(struct rp_prom *p)
 		free(p->models[i].itl[1]);
 		free(p->models[i].icl);
 	}
+	for (unsigned i = 0; i < p->n_cores; i++)
+		free(p->cores[i]);
 	free(p->models);
 	free(p);
 }
@@ -170,7 +211,7 @@ static struct hist *lazy(struct hist **h, size_t n)
 static void sample(struct hist *set, enum request_hist which, const struct rp_value *v)
 {
 	if (v->known)
-		hist_add(&set[which], request_bounds, N(request_bounds), v->i, 1);
+		hist_add(&set[which], &request_scale, v->i, 1);
 }
 
 void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
@@ -192,6 +233,14 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 		sample(set, H_TTFT, &r->v[RP_FIELD_S_TTFT]);
 	sample(set, H_QUEUE, &r->v[RP_FIELD_P_QUEUE]);
 	sample(set, H_PREFILL, &r->v[RP_FIELD_P_PREFILL]);
+	sample(set, H_BEFORE, &r->v[RP_FIELD_FE_BEFORE]);
+	if (!(r->flags & RP_FLAG_TRUNCATED))
+		sample(set, H_AFTER, &r->v[RP_FIELD_FE_FIRST]);
+	/* only those that had to: a 0 of all others would drown them */
+	if (r->v[RP_FIELD_SCH_PREEMPTIONS].known && r->v[RP_FIELD_SCH_PREEMPTIONS].i)
+		sample(set, H_PREEMPTED, &r->v[RP_FIELD_SCH_PREEMPTED]);
+	if (r->v[RP_FIELD_SCH_REQUEUES].known && r->v[RP_FIELD_SCH_REQUEUES].i)
+		sample(set, H_REQUEUE, &r->v[RP_FIELD_SCH_REQUEUE]);
 	/* a decode or a duration that was broken off is no measure of the server */
 	if (r->end == RP_END_COMPLETE) {
 		sample(set, H_DECODE, &r->v[RP_FIELD_P_DECODE]);
@@ -205,13 +254,43 @@ void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g)
 	struct hist *h = g->chunk ? lazy(&m->icl, 1) : lazy(&m->itl[g->source == RP_ITL_SERVER], 1);
 
 	if (h)
-		hist_add(h, gap_bounds, N(gap_bounds), g->gap_ns, g->n);
+		hist_add(h, &gap_scale, g->gap_ns, g->n);
 }
 
 void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us)
 {
 	if (rtt_us >= 0 && rtt_us < INT64_MAX / 1000)
-		hist_add(&p->rtt, rtt_bounds, N(rtt_bounds), rtt_us * 1000, 1);
+		hist_add(&p->rtt, &rtt_scale, rtt_us * 1000, 1);
+}
+
+void rp_prom_step(struct rp_prom *p, const struct rp_step_info *s)
+{
+	struct core *c = NULL;
+
+	for (unsigned i = 0; i < p->n_cores && !c; i++)
+		if (p->cores[i]->pid == s->pid && p->cores[i]->index == s->index)
+			c = p->cores[i];
+	if (!c && p->n_cores < RP_MAX_CORES) {
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return;
+		p->cores[p->n_cores++] = c;
+	} else if (!c) { /* engines that came back: the one silent for longest goes */
+		c = p->cores[0];
+		for (unsigned i = 1; i < p->n_cores; i++)
+			if (p->cores[i]->last < c->last)
+				c = p->cores[i];
+		memset(c, 0, sizeof(*c));
+	}
+	c->pid = s->pid;
+	c->index = s->index;
+	c->last = s->ts;
+	if (s->step_ns != RP_NONE)
+		hist_add(&c->h[S_TIME], &gap_scale, s->step_ns, 1);
+	if (s->cut) /* lower bounds are no samples */
+		return;
+	hist_add(&c->h[S_TOKENS], &batch_scale, s->tokens, 1);
+	hist_add(&c->h[S_REQUESTS], &batch_scale, s->requests, 1);
 }
 
 /* ---- text ---- */
@@ -334,22 +413,25 @@ static void labels(struct rp_buf *b, const struct labels *l, const char *le)
 }
 
 static void hist_put(struct rp_buf *b, const char *name, const struct labels *l,
-		     const struct bound *bound, size_t n, const struct hist *h)
+		     const struct scale *s, const struct hist *h)
 {
 	uint64_t cum = 0;
 
-	for (size_t i = 0; i <= n; i++) {
+	for (size_t i = 0; i <= s->n; i++) {
 		cum += h->bucket[i];
 		rp_buf_str(b, name);
 		LIT(b, "_bucket");
-		labels(b, l, i < n ? bound[i].le : "+Inf");
+		labels(b, l, i < s->n ? s->b[i].le : "+Inf");
 		value(b, cum);
 	}
 	rp_buf_str(b, name);
 	LIT(b, "_sum");
 	labels(b, l, NULL);
 	LIT(b, " ");
-	seconds(b, h->sum_ns);
+	if (s->counts)
+		rp_buf_u64(b, (uint64_t)h->sum);
+	else
+		seconds(b, h->sum);
 	LIT(b, "\n");
 	rp_buf_str(b, name);
 	LIT(b, "_count");
@@ -372,6 +454,14 @@ static void request_hists(struct rp_buf *b, const struct rp_prom *p)
 			       "Engine scope: first to last token, of complete requests." },
 		[H_DURATION] = { "reqprobe_request_duration_seconds",
 				 "Server scope: last byte of the request read to last byte of the response handed to the socket, of complete requests." },
+		[H_BEFORE] = { "reqprobe_frontend_before_seconds",
+			       "Last byte of the request read to queued in the engine." },
+		[H_AFTER] = { "reqprobe_frontend_after_first_token_seconds",
+			      "Engine's instant of the first token to the first event with generated text handed to the socket. Streaming responses only." },
+		[H_PREEMPTED] = { "reqprobe_preempted_time_seconds",
+				  "Engine scope: preempted to scheduled again, summed, of requests that were preempted." },
+		[H_REQUEUE] = { "reqprobe_requeue_time_seconds",
+				"Engine scope: queued again to scheduled again, summed, of requests that were queued more than once." },
 	};
 
 	for (int h = 0; h < H_COUNT; h++) {
@@ -384,8 +474,7 @@ static void request_hists(struct rp_buf *b, const struct rp_prom *p)
 						    { m->name, rp_operation_names[o] } };
 
 				if (m->ops[o])
-					hist_put(b, fam[h].name, &l, request_bounds,
-						 N(request_bounds), &m->ops[o][h]);
+					hist_put(b, fam[h].name, &l, &request_scale, &m->ops[o][h]);
 			}
 		}
 	}
@@ -403,8 +492,7 @@ static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
 			struct labels l = { { "model", "scope" }, { p->models[i].name, scope[s] } };
 
 			if (p->models[i].itl[s])
-				hist_put(b, name, &l, gap_bounds, N(gap_bounds),
-					 p->models[i].itl[s]);
+				hist_put(b, name, &l, &gap_scale, p->models[i].itl[s]);
 		}
 	}
 	name = "reqprobe_inter_chunk_latency_seconds";
@@ -414,9 +502,164 @@ static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
 		struct labels l = { { "model" }, { p->models[i].name } };
 
 		if (p->models[i].icl)
-			hist_put(b, name, &l, gap_bounds, N(gap_bounds), p->models[i].icl);
+			hist_put(b, name, &l, &gap_scale, p->models[i].icl);
 	}
 }
+
+/* ---- the engines' schedulers ---- */
+
+/* An index names an engine process, unless two have the same: several engines
+ * watched at once, or one that came back. Then both get their pid, too. */
+struct core_labels {
+	struct labels l;
+	char index[24], pid[12];
+};
+
+static void core_labels(struct core_labels *c, const struct rp_prom *p, const struct rp_stats *s,
+			uint32_t pid, int64_t index)
+{
+	bool shared = false;
+
+	for (unsigned i = 0; i < s->n_cores && i < RP_MAX_CORES; i++)
+		shared |= s->cores[i].index == index && s->cores[i].pid != pid;
+	for (unsigned i = 0; i < p->n_cores; i++)
+		shared |= p->cores[i]->index == index && p->cores[i]->pid != pid;
+	snprintf(c->index, sizeof(c->index), "%lld", (long long)index);
+	snprintf(c->pid, sizeof(c->pid), "%u", pid);
+	c->l = (struct labels){ { "engine_index", shared ? "pid" : NULL }, { c->index, c->pid } };
+}
+
+/* Which of them have the figure. */
+enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW };
+
+static bool core_has(const struct rp_core *c, enum core_has h)
+{
+	switch (h) {
+	case HAS_STATS:
+		return c->stats;
+	case HAS_SPEC:
+		return c->spec;
+	case HAS_NOW:
+		return c->stats && !c->gone;
+	default:
+		return true;
+	}
+}
+
+static void cores(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+{
+	enum what { U64, I64, DBL };
+#define CORE(f) offsetof(struct rp_core, f)
+	static const struct {
+		const char *name, *type, *help;
+		size_t at;
+		enum what what;
+		enum core_has has;
+	} fam[] = {
+		{ "reqprobe_scheduler_requests_running", "gauge",
+		  "Requests in the engine's batch, as its scheduler tells.", CORE(running), I64,
+		  HAS_NOW },
+		{ "reqprobe_scheduler_requests_waiting", "gauge",
+		  "Requests waiting in the engine, as its scheduler tells.", CORE(waiting), I64,
+		  HAS_NOW },
+		{ "reqprobe_scheduler_kv_cache_usage_ratio", "gauge",
+		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells.",
+		  CORE(kv_usage), DBL, HAS_NOW },
+		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", "counter",
+		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), U64,
+		  HAS_STATS },
+		{ "reqprobe_scheduler_prefix_cache_hits_tokens_total", "counter",
+		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), U64, HAS_STATS },
+		{ "reqprobe_scheduler_preemptions_total", "counter",
+		  "Times the engine took a running request off again.", CORE(preemptions), U64,
+		  HAS_ALWAYS },
+		{ "reqprobe_scheduler_spec_drafts_total", "counter",
+		  "Speculative decoding: drafts made.", CORE(spec_drafts), U64, HAS_SPEC },
+		{ "reqprobe_scheduler_spec_draft_tokens_total", "counter",
+		  "Speculative decoding: tokens drafted.", CORE(spec_draft_tokens), U64, HAS_SPEC },
+		{ "reqprobe_scheduler_spec_accepted_tokens_total", "counter",
+		  "Speculative decoding: drafted tokens that were accepted.",
+		  CORE(spec_accepted_tokens), U64, HAS_SPEC },
+		{ "reqprobe_scheduler_steps_total", "counter",
+		  "Steps of the engine's scheduler that were told of.", CORE(steps), U64,
+		  HAS_ALWAYS },
+		{ "reqprobe_scheduler_tokens_total", "counter", "Tokens generated in steps.",
+		  CORE(tokens), U64, HAS_ALWAYS },
+		{ "reqprobe_scheduler_outputs_total", "counter",
+		  "Requests with an output in a step, summed over steps.", CORE(outputs), U64,
+		  HAS_ALWAYS },
+	};
+#undef CORE
+	static const struct {
+		const char *name, *help;
+		const struct scale *scale;
+	} hist[S_COUNT] = {
+		[S_TIME] = { "reqprobe_step_seconds",
+			     "Engine scope: time from one step of the scheduler to the next while it is busy.",
+			     &gap_scale },
+		[S_TOKENS] = { "reqprobe_step_tokens", "Tokens generated in one step.",
+			       &batch_scale },
+		[S_REQUESTS] = { "reqprobe_step_requests", "Requests with an output in one step.",
+				 &batch_scale },
+	};
+	unsigned n = s->n_cores < RP_MAX_CORES ? s->n_cores : RP_MAX_CORES;
+	struct core_labels l;
+
+	for (size_t f = 0; f < N(fam); f++) {
+		bool said = false;
+
+		for (unsigned i = 0; i < n; i++) {
+			const struct rp_core *c = &s->cores[i];
+			const char *at = (const char *)c + fam[f].at;
+			int64_t v;
+			double d;
+
+			if (!core_has(c, fam[f].has))
+				continue;
+			memcpy(&v, at, sizeof(v));
+			memcpy(&d, at, sizeof(d));
+			if (fam[f].what == DBL ? !(d >= 0 && d <= 1e300) :
+						 fam[f].what == I64 && v < 0)
+				continue; /* not told */
+			if (!said)
+				family(b, fam[f].name, fam[f].type, fam[f].help);
+			said = true;
+			core_labels(&l, p, s, c->pid, c->index);
+			rp_buf_str(b, fam[f].name);
+			labels(b, &l.l, NULL);
+			if (fam[f].what == DBL) {
+				LIT(b, " ");
+				rp_buf_double(b, d);
+				LIT(b, "\n");
+			} else {
+				value(b, (uint64_t)v);
+			}
+		}
+	}
+	for (int h = 0; h < S_COUNT && p->n_cores; h++) {
+		family(b, hist[h].name, "histogram", hist[h].help);
+		for (unsigned i = 0; i < p->n_cores; i++) {
+			core_labels(&l, p, s, p->cores[i]->pid, p->cores[i]->index);
+			hist_put(b, hist[h].name, &l.l, hist[h].scale, &p->cores[i]->h[h]);
+		}
+	}
+}
+
+static void messages(struct rp_buf *b, const struct rp_stats *s)
+{
+	static const char *const result[] = { "decoded", "cut", "bad", "repeated" };
+	const uint64_t v[] = { s->messages, s->messages_cut, s->messages_bad,
+			       s->messages_repeated };
+
+	labelled(
+		b, "reqprobe_engine_messages_total",
+		"Messages between the engine's processes: decoded, cut at the capture limit, malformed or of an unknown layout, or handed over twice.",
+		"result", result, v, N(v));
+	plain(b, "reqprobe_engine_requests_unclaimed_total", "counter",
+	      "Requests of the engine whose HTTP request was never found.", s->tasks_unclaimed);
+}
+
+/* ---- the rest ---- */
 
 static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
 {
@@ -464,9 +707,10 @@ static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_
 
 static void loss(struct rp_buf *b, const struct rp_stats *s, const struct rp_prom_process *x)
 {
-	static const char *const limit[] = { "conns", "requests", "tasks", "memory", "marks" };
-	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks };
+	static const char *const limit[] = { "conns",  "requests", "tasks",
+					     "memory", "marks",	   "cores" };
+	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
+				    s->limit_memory, s->limit_marks,	s->limit_cores };
 
 	labelled(b, "reqprobe_events_total",
 		 "Events the kernel side saw, lost ones included, by class.", "class",
@@ -507,7 +751,7 @@ static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_s
 
 	family(b, "reqprobe_handshake_rtt_seconds", "histogram",
 	       "The kernel's own round-trip sample of the TCP handshake, one for each connection accepted.");
-	hist_put(b, "reqprobe_handshake_rtt_seconds", &none, rtt_bounds, N(rtt_bounds), &p->rtt);
+	hist_put(b, "reqprobe_handshake_rtt_seconds", &none, &rtt_scale, &p->rtt);
 	labelled(
 		b, "reqprobe_handshakes_untrusted_total",
 		"Handshakes without a usable sample: retransmitted SYN or SYN-ACK, or none taken (SYN cookies, fast open).",
@@ -519,7 +763,7 @@ static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_s
 		 RP_PROTO_COUNT);
 	labelled(
 		b, "reqprobe_unobserved_connections_total",
-		"Connections whose requests can't be seen, by protocol; io_uring counts instances.",
+		"Connections whose requests can't be seen, by protocol; io_uring: ended without a byte seen in a process that has one.",
 		"protocol", proto, unobserved, N(unobserved));
 }
 
@@ -610,6 +854,8 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 	requests(&b, p, s);
 	request_hists(&b, p);
 	gap_hists(&b, p);
+	cores(&b, p, s);
+	messages(&b, s);
 	labelled(
 		&b, "reqprobe_tokens_total",
 		"Tokens of prompts (input) and of completions (output), by the best source at hand.",

@@ -81,6 +81,12 @@ char *rp_record_json(const struct rp_record *r, size_t *len);
 char *rp_summary_json(const struct rp_stats *s, const struct rp_summary_info *i, uint64_t failed,
 		      size_t *len);
 
+/* ---- steps.c: one reqprobe.step/1 line for each step of a scheduler ---- */
+/* Opened, flushed, reopened and closed as a struct rp_jsonl: same promises. */
+int rp_jsonl_step(struct rp_jsonl *j, const struct rp_step_info *s);
+/* The line itself, without '\n', malloc'd. NULL: no memory. */
+char *rp_step_json(const struct rp_step_info *s, size_t *len);
+
 /* ---- terminal.c ---- */
 struct rp_term;
 struct rp_term_row {
@@ -128,6 +134,7 @@ struct rp_prom *rp_prom_new(const struct rp_prom_opts *o);
 void rp_prom_record(struct rp_prom *p, const struct rp_record *r);
 void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g);
 void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us);
+void rp_prom_step(struct rp_prom *p, const struct rp_step_info *s);
 /* Text format 0.0.4, malloc'd. */
 char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,
 		     size_t *len);

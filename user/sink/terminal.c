@@ -85,6 +85,7 @@ struct slow {
 	char id[RP_ID_MAX];
 	int64_t total, frontend, queue, prefill, rest; /* RP_NONE unknown */
 };
+_Static_assert(RP_ENGINE_ID_MAX <= RP_ID_MAX, "either id is shown");
 
 struct rp_term {
 	FILE *out;
@@ -216,17 +217,23 @@ static const char *value_dur(char *buf, size_t len, const struct rp_value *v, in
 	return v->known ? dur(buf, len, v->i * unit) : "-";
 }
 
+/* 0 to 99999 as they are, then 120k, 12M */
+static const char *big(char *buf, size_t len, uint64_t v)
+{
+	if (v < 100000)
+		snprintf(buf, len, "%" PRIu64, v);
+	else if (v < 9999500)
+		snprintf(buf, len, "%.0fk", (double)v / 1e3);
+	else
+		snprintf(buf, len, "%.0fM", (double)v / 1e6);
+	return buf;
+}
+
 static const char *value_count(char *buf, size_t len, const struct rp_value *v)
 {
 	if (!v->known)
 		return "-";
-	if (v->i < 100000)
-		snprintf(buf, len, "%" PRId64, v->i);
-	else if (v->i < 9999500)
-		snprintf(buf, len, "%.0fk", (double)v->i / 1e3);
-	else
-		snprintf(buf, len, "%.0fM", (double)v->i / 1e6);
-	return buf;
+	return big(buf, len, (uint64_t)v->i);
 }
 
 /* ---- header ---- */
@@ -527,15 +534,74 @@ static void warn_row(struct rp_term *t, const char *what, const char *const *nam
 	emit(t, &l, YELLOW);
 }
 
+/* One more part of a list that goes on below where the line is full. */
+static void part(struct rp_term *t, struct line *l, bool first, const char *text)
+{
+	if (!first && l->n + 3 + strlen(text) > (size_t)t->width) {
+		add(l, ",");
+		emit(t, l, "");
+		l->n = 0;
+		add(l, "%-10s", "");
+		first = true;
+	}
+	add(l, "%s%s", first ? "" : ", ", text);
+}
+
+/* What the engines' schedulers told, all of them together. */
+static void scheduler(struct rp_term *t, const struct rp_stats *s)
+{
+	uint64_t steps = 0, tokens = 0, outputs = 0, preempted = 0, queries = 0, hits = 0,
+		 drafted = 0, accepted = 0;
+	struct line l = { .n = 0 };
+	char text[80], n[24];
+
+	for (unsigned i = 0; i < s->n_cores && i < RP_MAX_CORES; i++) {
+		const struct rp_core *c = &s->cores[i];
+
+		steps += c->steps;
+		tokens += c->tokens;
+		outputs += c->outputs;
+		preempted += c->preemptions;
+		queries += c->prefix_queries;
+		hits += c->prefix_hits;
+		drafted += c->spec_draft_tokens;
+		accepted += c->spec_accepted_tokens;
+	}
+	if (!steps)
+		return;
+	add(&l, "scheduler ");
+	snprintf(text, sizeof(text), "%s step%s", big(n, sizeof(n), steps), steps == 1 ? "" : "s");
+	part(t, &l, true, text);
+	snprintf(text, sizeof(text), "%.1f requests and %.1f tokens a step",
+		 (double)outputs / (double)steps, (double)tokens / (double)steps);
+	part(t, &l, false, text);
+	snprintf(text, sizeof(text), "%s preemption%s", big(n, sizeof(n), preempted),
+		 preempted == 1 ? "" : "s");
+	part(t, &l, false, text);
+	if (queries) {
+		snprintf(text, sizeof(text), "prefix cache %.0f%% of %s tokens",
+			 100.0 * (double)hits / (double)queries, big(n, sizeof(n), queries));
+		part(t, &l, false, text);
+	}
+	if (drafted) {
+		snprintf(text, sizeof(text), "%.0f%% of %s drafted tokens accepted",
+			 100.0 * (double)accepted / (double)drafted, big(n, sizeof(n), drafted));
+		part(t, &l, false, text);
+	}
+	emit(t, &l, "");
+}
+
 void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 {
 	static const char *const unobserved_names[] = { "tls", "http2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
 					s->unobserved_io_uring };
-	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
-						   "marks" };
-	const uint64_t limits[] = { s->limit_conns, s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks };
+	static const char *const limit_names[] = { "conns",  "requests", "tasks",
+						   "memory", "marks",	 "cores" };
+	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
+				    s->limit_memory, s->limit_marks,	s->limit_cores };
+	static const char *const message_names[] = { "cut", "not understood" };
+	const uint64_t messages[] = { s->messages_cut, s->messages_bad };
 	static const char *const byte_names[] = { "lost", "cut" };
 	const uint64_t bytes[] = { s->bytes_lost, s->bytes_cut };
 	uint64_t lost = 0;
@@ -576,6 +642,7 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 		slowest(t, &t->slow_ttft, "ttft", "delivery");
 	else if (t->slow_total.set)
 		slowest(t, &t->slow_total, "total", "decode");
+	scheduler(t, s);
 
 	if (t->marked) {
 		l.n = 0;
@@ -587,8 +654,9 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 		warn_row(t, "lost events: ", rp_class_names, s->lost, RP_CLASS_COUNT,
 			 " (try a larger --ring)");
 	warn_row(t, "stream bytes: ", byte_names, bytes, 2, "");
+	warn_row(t, "engine messages: ", message_names, messages, 2, "");
 	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
-	warn_row(t, "limits hit: ", limit_names, limits, 5,
+	warn_row(t, "limits hit: ", limit_names, limits, 6,
 		 " (see --memory, --max-requests, --max-connections)");
 	warn_row(t, "unobserved: ", unobserved_names, unobserved, 4, "; see reqprobe doctor");
 	fflush(t->out);

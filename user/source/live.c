@@ -25,6 +25,8 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
+#include "lib/map.h"
+#include "protocol/zmtp.h"
 #include "reqprobe/bpf_shared.h"
 #include "reqprobe.skel.h"
 
@@ -48,6 +50,14 @@ struct loss_report {
 	struct rp_ev_loss loss;
 	struct rp_ev_conn_close *alive;
 	size_t n, room;
+};
+
+/* Frames in fragments, one per thread at work: joined before anybody sees them. */
+#define RP_JOINS 32
+struct join {
+	struct rp_ev_msg *m; /* NULL: free */
+	size_t room;
+	uint64_t age;
 };
 
 struct rp_live {
@@ -80,7 +90,33 @@ struct rp_live {
 	bool sweep_due;
 	uint64_t sweep_at;
 	uint32_t sweep_gen;
+
+	struct join joins[RP_JOINS];
+	uint64_t joined;
+
+	/* messages read from sockets */
+	struct rp_map zprocs; /* pid -> struct zproc */
+	struct rp_map zconns; /* connection -> struct zconn */
 };
+
+struct zproc {
+	uint32_t pid, tgid;
+	uint32_t hook, shortest;
+};
+
+struct zconn {
+	struct rp_zmtp z;
+	uint64_t conn, off;
+	uint32_t hook, shortest;
+	bool more; /* the last frame's message goes on */
+	/* of the write at hand */
+	const struct rp_ev_data *d;
+	rp_event_fn fn;
+	void *ctx;
+	int err;
+};
+#define RP_ZCONNS 512
+#define RP_ZMTP_PATIENCE 16 /* positions lost before it is taken for something else */
 
 static int g_verbose;
 
@@ -433,6 +469,21 @@ fail:
 	return err;
 }
 
+static void rp_zmtp_close(struct rp_live *l)
+{
+	struct rp_map_slot *s;
+	size_t i = 0;
+
+	while ((s = rp_map_next(&l->zprocs, &i)))
+		free(s->v);
+	for (i = 0; (s = rp_map_next(&l->zconns, &i));) {
+		rp_zmtp_free(&((struct zconn *)s->v)->z);
+		free(s->v);
+	}
+	rp_map_free(&l->zprocs);
+	rp_map_free(&l->zconns);
+}
+
 void rp_live_close(struct rp_live *l)
 {
 	if (!l)
@@ -441,6 +492,9 @@ void rp_live_close(struct rp_live *l)
 		close(l->hooks[--l->nhooks].fd);
 	free(l->hooks);
 	free(l->report.alive);
+	for (size_t i = 0; i < RP_JOINS; i++)
+		free(l->joins[i].m);
+	rp_zmtp_close(l);
 	if (l->cons)
 		munmap(l->cons, l->page);
 	if (l->prod)
@@ -531,12 +585,12 @@ int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_
 		for (j = 0; j < RP_HOOK_READS; j++) {
 			const struct rp_hook_read *r = &specs[i].read[j];
 
-			if (r->kind > RP_READ_LIST || r->arg > 5 || r->depth > 3 ||
+			if (r->kind > RP_READ_ZMQ || r->arg > 5 || r->depth > 3 ||
 			    (r->kind == RP_READ_MEM && !r->depth) ||
 			    (r->kind == RP_READ_LIST && j + 1 < RP_HOOK_READS &&
 			     specs[i].read[j + 1].kind != RP_READ_NONE) ||
-			    (r->kind >= RP_READ_MEM && r->width != 1 && r->width != 2 &&
-			     r->width != 4 && r->width != 8))
+			    ((r->kind == RP_READ_MEM || r->kind == RP_READ_LIST) && r->width != 1 &&
+			     r->width != 2 && r->width != 4 && r->width != 8))
 				return -EINVAL;
 		}
 		if (bpf_map_update_elem(fd, &i, &specs[i], BPF_ANY))
@@ -616,6 +670,8 @@ int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const ch
 	return 0;
 }
 
+static void rp_zmtp_forget(struct rp_live *l, uint32_t pid);
+
 void rp_live_detach_pid(struct rp_live *l, uint32_t pid)
 {
 	size_t i, n = 0;
@@ -627,6 +683,165 @@ void rp_live_detach_pid(struct rp_live *l, uint32_t pid)
 			l->hooks[n++] = l->hooks[i];
 	}
 	l->nhooks = n;
+	rp_zmtp_forget(l, pid);
+}
+
+/* ---- messages from sockets ---- */
+
+static void rp_rejudge(struct rp_live *l, uint32_t pid);
+
+static bool rp_is_hooked(const struct rp_live *l, uint32_t pid)
+{
+	for (size_t i = 0; i < l->nhooks; i++)
+		if (l->hooks[i].pid == pid)
+			return true;
+	return false;
+}
+
+int rp_live_read_zmtp(struct rp_live *l, uint32_t pid, uint32_t hook, uint32_t shortest)
+{
+	struct zproc *p = rp_map_get(&l->zprocs, pid, 0);
+	uint32_t one = 1;
+	int err;
+
+	if (p)
+		return 0;
+	if (l->zprocs.len >= RP_ZMTP_PROCS)
+		return -ENOSPC;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->pid = pid;
+	p->hook = hook;
+	p->shortest = shortest;
+	err = rp_live_global_pid(l, pid, &p->tgid);
+	if (!err &&
+	    bpf_map_update_elem(bpf_map__fd(l->skel->maps.zmtp_procs), &p->tgid, &one, BPF_ANY))
+		err = -errno;
+	if (!err)
+		err = rp_map_put(&l->zprocs, pid, 0, p);
+	if (err) {
+		free(p);
+		return err;
+	}
+	__atomic_fetch_add(&l->skel->bss->zmtp_count, 1, __ATOMIC_SEQ_CST);
+	rp_rejudge(l, pid);
+	return 0;
+}
+
+static void rp_zmtp_forget(struct rp_live *l, uint32_t pid)
+{
+	struct zproc *p = rp_map_del(&l->zprocs, pid, 0);
+
+	if (!p)
+		return;
+	bpf_map_delete_elem(bpf_map__fd(l->skel->maps.zmtp_procs), &p->tgid);
+	__atomic_fetch_sub(&l->skel->bss->zmtp_count, 1, __ATOMIC_SEQ_CST);
+	free(p);
+}
+
+/* A frame was read whole, or its rest is missing: a MSG of its own. */
+static void rp_zmtp_frame(void *arg, const struct rp_zmtp_frame *f)
+{
+	struct zconn *c = arg;
+	size_t len = f->len < RP_PAYLOAD_LIMIT ? f->len : RP_PAYLOAD_LIMIT;
+	size_t size = (sizeof(struct rp_ev_msg) + len + 7) & ~7UL;
+	bool alone = !c->more && !(f->flags & RP_ZMTP_MORE);
+	struct rp_ev_msg *m;
+	int err;
+
+	if (f->flags & RP_ZMTP_COMMAND)
+		return;
+	c->more = f->flags & RP_ZMTP_MORE;
+	if (alone && f->total < c->shortest)
+		return;
+	m = calloc(1, size);
+	if (!m)
+		return;
+	m->h = (struct rp_event_hdr){
+		.size = (uint32_t)size,
+		.type = RP_EV_MSG,
+		.flags = RP_F_SYNTH | (len < f->total ? RP_F_CUT : 0),
+		.ts = f->ts,
+		.pid = c->d->h.pid,
+		.tid = c->d->h.tid,
+	};
+	m->hook = (uint16_t)c->hook;
+	m->send_flags = f->flags & RP_ZMTP_MORE ? RP_MSG_MORE : 0;
+	m->sock = c->conn;
+	m->total = (uint32_t)f->total;
+	m->len = (uint32_t)len;
+	m->missing = (uint32_t)(f->total - len);
+	memcpy(m->payload, f->body, len);
+	err = c->fn(c->ctx, &m->h);
+	if (err < 0)
+		c->err = err;
+	free(m);
+}
+
+/*
+ * Events of connections that carry messages. True: it was one, and *err is the
+ * reader's. The first byte of a process's own writes tells them; what was read
+ * on them is what another process wrote.
+ */
+static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_event_fn fn,
+			  void *ctx, int *err)
+{
+	const struct rp_ev_data *d = (const void *)ev;
+	struct zconn *c;
+	struct zproc *p;
+	uint64_t gap;
+
+	*err = 0;
+	if (ev->type == RP_EV_CONN_PROTO) {
+		const struct rp_ev_conn_proto *e = (const void *)ev;
+
+		if (e->proto != RP_PROTO_ZMTP)
+			return false;
+		p = rp_map_get(&l->zprocs, ev->pid, 0);
+		if (!p || l->zconns.len >= RP_ZCONNS || rp_map_get(&l->zconns, e->conn, 0))
+			return true;
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return true;
+		rp_zmtp_init(&c->z, l->o.payload_max);
+		c->conn = e->conn;
+		c->hook = p->hook;
+		c->shortest = p->shortest;
+		c->off = UINT64_MAX;
+		if (rp_map_put(&l->zconns, e->conn, 0, c))
+			free(c);
+		return true;
+	}
+	if (ev->type != RP_EV_DATA && ev->type != RP_EV_CONN_CLOSE)
+		return false;
+	c = rp_map_get(&l->zconns, d->conn, 0);
+	if (!c)
+		return false;
+	if (ev->type == RP_EV_CONN_CLOSE) {
+		rp_map_del(&l->zconns, d->conn, 0);
+		rp_zmtp_free(&c->z);
+		free(c);
+		return false;
+	}
+	if (ev->dir != RP_TX || rp_is_hooked(l, ev->pid) || c->z.resyncs > RP_ZMTP_PATIENCE)
+		return true;
+	c->d = d;
+	c->fn = fn;
+	c->ctx = ctx;
+	c->err = 0;
+	if (c->off != UINT64_MAX && d->off > c->off) {
+		gap = d->off - c->off;
+		rp_zmtp_gap(&c->z, gap, rp_zmtp_frame, c);
+	}
+	if (c->off == UINT64_MAX || d->off >= c->off) {
+		rp_zmtp_feed(&c->z, ev->ts, !d->call_off, d->payload, d->len, rp_zmtp_frame, c);
+		if (d->missing)
+			rp_zmtp_gap(&c->z, d->missing, rp_zmtp_frame, c);
+		c->off = d->off + d->len + d->missing;
+	}
+	*err = c->err;
+	return true;
 }
 
 /* ---- counters ---- */
@@ -800,6 +1015,27 @@ static void rp_walk_conns(struct rp_live *l, conn_fn f, void *arg)
 	}
 	free(keys);
 	free(vals);
+}
+
+/* Connections of a process that were taken for nothing of interest. */
+static void rp_look_again(struct rp_live *l, uint64_t key, const struct rp_conn *c, void *arg)
+{
+	struct rp_conn n = *c;
+
+	if (c->pid != *(const uint32_t *)arg || c->proto != RP_PROTO_OTHER)
+		return;
+	/* rx must read as 0, or its next write is not looked at; a byte that moves
+	 * meanwhile is lost to the count of a connection nobody counts */
+	n.proto = RP_PROTO_UNKNOWN;
+	n.have = 0;
+	n.first = 0;
+	n.rx = 0;
+	bpf_map_update_elem(bpf_map__fd(l->skel->maps.conns), &key, &n, BPF_EXIST);
+}
+
+static void rp_rejudge(struct rp_live *l, uint32_t pid)
+{
+	rp_walk_conns(l, rp_look_again, &pid);
 }
 
 static struct rp_ev_conn_close *rp_alive_add(struct loss_report *r)
@@ -988,6 +1224,87 @@ static int rp_sweep(struct rp_live *l, rp_event_fn fn, void *ctx)
 	return n;
 }
 
+/* What there is of a frame; the rest, if any, was lost. */
+static int rp_join_end(struct join *j, rp_event_fn fn, void *ctx)
+{
+	struct rp_ev_msg *m = j->m;
+	int err;
+
+	m->missing = m->total - m->len;
+	m->h.flags = m->missing ? RP_F_CUT : 0;
+	m->h.size = (uint32_t)((sizeof(*m) + m->len + 7) & ~7UL);
+	memset(m->payload + m->len, 0, m->h.size - sizeof(*m) - m->len);
+	j->m = NULL;
+	err = fn(ctx, &m->h);
+	free(m);
+	return err;
+}
+
+static int rp_join_start(struct rp_live *l, const struct rp_ev_msg *f, rp_event_fn fn, void *ctx,
+			 struct join **out)
+{
+	struct join *j = &l->joins[0];
+	int err = 0;
+	size_t room;
+
+	for (size_t i = 0; i < RP_JOINS; i++) {
+		if (!l->joins[i].m) {
+			j = &l->joins[i];
+			break;
+		}
+		if (l->joins[i].age < j->age)
+			j = &l->joins[i];
+	}
+	if (j->m) /* its end was lost long ago */
+		err = rp_join_end(j, fn, ctx);
+	room = f->total < RP_PAYLOAD_LIMIT ? f->total : RP_PAYLOAD_LIMIT;
+	*out = NULL;
+	j->m = malloc(sizeof(*j->m) + room + 8);
+	if (!j->m)
+		return err;
+	j->room = room;
+	j->age = l->joined++;
+	*j->m = *f;
+	j->m->len = 0;
+	*out = j;
+	return err;
+}
+
+static int rp_join(struct rp_live *l, const struct rp_ev_msg *f, rp_event_fn fn, void *ctx)
+{
+	struct join *j = NULL;
+	bool more = f->h.flags & RP_F_MORE;
+	int err = 0, e;
+
+	if (!more && !f->off)
+		return fn(ctx, &f->h);
+	for (size_t i = 0; i < RP_JOINS && !j; i++)
+		if (l->joins[i].m && l->joins[i].m->h.tid == f->h.tid)
+			j = &l->joins[i];
+	if (j && j->m->seq != f->seq) {
+		err = rp_join_end(j, fn, ctx);
+		j = NULL;
+	}
+	if (!j && !f->off) {
+		e = rp_join_start(l, f, fn, ctx, &j);
+		if (e < 0)
+			err = e;
+	}
+	/* without its beginning, or behind a gap, a fragment says nothing */
+	if (!j)
+		return err;
+	if (f->off == j->m->len && f->len <= j->room - j->m->len) {
+		memcpy(j->m->payload + j->m->len, f->payload, f->len);
+		j->m->len += f->len;
+	}
+	if (!more) {
+		e = rp_join_end(j, fn, ctx);
+		if (e < 0)
+			err = e;
+	}
+	return err;
+}
+
 int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 {
 	const size_t mask = l->ring_size - 1;
@@ -1027,7 +1344,10 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 				rp_seen_open(l, (const void *)ev);
 			if (ev->type == RP_EV_PROC)
 				l->sweep_due = true;
-			err = fn(ctx, ev);
+			if (ev->type == RP_EV_MSG)
+				err = rp_join(l, (const void *)ev, fn, ctx);
+			else if (!l->zprocs.len || !rp_zmtp_event(l, ev, fn, ctx, &err))
+				err = fn(ctx, ev);
 			n++;
 		}
 		len &= ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);

@@ -87,6 +87,14 @@ int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const ch
 			uint64_t offset);
 /* Close the links of a process that is gone. */
 void rp_live_detach_pid(struct rp_live *l, uint32_t pid);
+/*
+ * Read the messages that a process sends (ZMTP) from its sockets' system calls,
+ * where no function that sends them can be hooked. They come as MSG events of
+ * `hook`, flagged RP_F_SYNTH, until a hook is attached in that process. Messages
+ * of one frame shorter than `shortest` make none. -ENOSPC beyond RP_ZMTP_PROCS
+ * processes.
+ */
+int rp_live_read_zmtp(struct rp_live *l, uint32_t pid, uint32_t hook, uint32_t shortest);
 
 typedef int (*rp_event_fn)(void *ctx, const struct rp_event_hdr *ev);
 /*

@@ -18,7 +18,7 @@
 #define RP_REC_VERSION 1
 #define RP_REC_ORDER 0x01020304u
 /* Largest event a reader accepts, bytes. */
-#define RP_REC_EVENT_MAX (1u << 20)
+#define RP_REC_EVENT_MAX (2u << 20)
 
 struct rp_rec_header {
 	char magic[8];

@@ -326,6 +326,12 @@ void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 		return;
 	c->closed = (int64_t)e->h.ts;
 	c->retrans = e->retrans;
+	/* Many runtimes have an io_uring for files or timers, and harmless. One that
+	 * moves bytes of sockets leaves connections on which nobody read or wrote. */
+	if (t->uring_pid && !e->rx && !e->tx && c->known && c->o.family != AF_UNIX) {
+		t->st.unobserved_io_uring++;
+		rp_tl_say_uring(t);
+	}
 	settle_totals(t, c, e->rx, e->tx);
 	rp_tl_conn_gone(t, c);
 }

@@ -34,9 +34,11 @@ struct session {
 	uint32_t hooks_attached;
 	enum rp_hook_reason hook_reason;
 	uint8_t roles[RP_MAX_HOOKS];
-	bool has_role[8]; /* by enum rp_role */
-	uint64_t hits, finished_unjoined;
+	bool has_role[RP_ROLE_COUNT]; /* by enum rp_role */
+	uint64_t hits, finished_unjoined, bad_messages;
 	bool silent_said;
+	int64_t since;	/* when its hooks were attached */
+	bool log_stats; /* its messages carry scheduler stats, so events too */
 };
 
 /* HTTP state of a connection: only for those that speak it. */
@@ -77,9 +79,31 @@ struct conn {
 	struct http *h;
 };
 
+struct marks {
+	struct rp_mark *m;
+	size_t n, cap;
+};
+
+/* A name that a response may have for an engine request: see rp_vllm_names(). */
+#define RP_TASK_NAMES 3
+struct task_name {
+	struct task *task;
+	struct task_name *next; /* of the same hash */
+	uint64_t hash;
+	uint16_t start, len;
+};
+
+/* An output's instants, kept for requests whose end the front end decides. */
+#define RP_TASK_LAST 16
+struct task_output {
+	int64_t sent, ts;
+	double stamp;
+	uint64_t tokens; /* up to and with it */
+};
+
 struct task {
-	uint32_t pid;
-	int64_t id;
+	uint32_t pid;	     /* named ones: the session's root process */
+	int64_t id;	     /* named ones: the name's hash */
 	struct request *req; /* NULL: answered or unknown */
 	struct task *next_of_req;
 	int64_t t_queued, t_scheduled, t_first, t_last, t_final, t_released;
@@ -89,11 +113,30 @@ struct task {
 	bool has_slot;
 	uint64_t tokens;
 	uint32_t choice;
-};
 
-struct marks {
-	struct rp_mark *m;
-	size_t n, cap;
+	/* only where engines name their requests in messages: message.c */
+	char *name; /* NULL: a task of hooks */
+	uint16_t name_len;
+	uint8_t n_names;
+	bool dead;	      /* its record is written: a tombstone */
+	bool told;	      /* events came */
+	bool twin;	      /* others could be meant by the same id */
+	bool pooled;	      /* its output is no token */
+	bool gaps_from_start; /* its first output is its first */
+	bool marks_lost;
+	struct session *s;
+	struct task_name names[RP_TASK_NAMES];
+	struct marks marks; /* tokens before its request was known */
+	int64_t t_seen, t_added, t_abort, t_dead;
+	double e_queued, e_scheduled, e_first, e_last; /* the engine's own, NAN = not told */
+	uint32_t core_pid;
+	int64_t index, prompt, cached;
+	int finish;
+	uint32_t steps, preemptions, requeues;
+	int64_t preempted_ns, requeue_ns, wait_from, *wait;
+	enum rp_estimate estimate;
+	struct task_output last[RP_TASK_LAST];
+	uint32_t n_last;
 };
 
 struct request {
@@ -115,11 +158,20 @@ struct request {
 	/* engine */
 	struct task *tasks;
 	unsigned n_tasks, n_open;
+	bool began_unseen;   /* the engine worked on it before we came */
 	bool tasks_cut;	     /* it has more tasks than a hook could tell */
 	int64_t finished_at; /* HTTP side is over, waits for the engine's */
 	uint64_t held_for;   /* connection whose reset would still tell who ended it */
 	struct marks eng, chunk;
+	/* messages: the id it is waited for under */
+	char id_key[RP_ID_MAX];
+	uint64_t id_hash;
+	struct request *id_next; /* of the same hash */
+	bool hold;		 /* an abort may still tell which engine request it was */
+	bool twin;		 /* of several with its id: which one is its own is a guess */
 };
+
+struct messages; /* message.c */
 
 struct rp_timeline {
 	struct rp_timeline_opts o;
@@ -145,12 +197,14 @@ struct rp_timeline {
 	uint32_t hook_seq[RP_MAX_HOOKS];
 	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
 	uint32_t hook_tid[RP_MAX_HOOKS];
+	struct messages *msgs; /* NULL: none came */
+	uint32_t uring_pid;    /* has an io_uring, for whatever */
 	int64_t tls_first;
 	char tls_ports[128];
 	uint32_t said; /* notices given, by kind */
 };
 
-enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS };
+enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS, SAY_CUT, SAY_DEAD };
 
 /* timeline.c */
 void *rp_tl_alloc(struct rp_timeline *t, size_t n);
@@ -161,6 +215,8 @@ void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64
 struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
 		uint32_t tokens, uint32_t choice);
+
+void rp_tl_say_uring(struct rp_timeline *t);
 
 /* connection.c */
 int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep);
@@ -198,5 +254,25 @@ void rp_tl_hook_loss(struct rp_timeline *t);
 void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q);
 void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid);
 void rp_tl_tasks_free(struct rp_timeline *t);
+void rp_tl_task_over(struct rp_timeline *t, struct task *k, int64_t ts);
+void rp_tl_task_free(struct rp_timeline *t, struct task *k);
+/* The hook's own count: a hole is a loss. */
+void rp_tl_hook_seq(struct rp_timeline *t, unsigned hook, uint32_t seq, uint32_t tid);
+
+/* message.c */
+void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep);
+void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k, int64_t ts,
+		       uint32_t tokens);
+/* The response says its id; the request lets expect one; it has its record. */
+void rp_tl_id_known(struct rp_timeline *t, struct request *q, const char *id);
+void rp_tl_id_expected(struct rp_timeline *t, struct request *q);
+void rp_tl_id_forget(struct rp_timeline *t, struct request *q);
+/* It is over: a guess that nothing confirms is dropped. */
+void rp_tl_twin_check(struct rp_timeline *t, struct request *q);
+void rp_tl_task_name_free(struct rp_timeline *t, struct task *k);
+void rp_tl_msgs_tick(struct rp_timeline *t);
+void rp_tl_msgs_exit(struct rp_timeline *t, uint32_t pid);
+void rp_tl_msgs_finish(struct rp_timeline *t);
+void rp_tl_msgs_free(struct rp_timeline *t);
 
 #endif

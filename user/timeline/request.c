@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* request.c - one request from its first byte to its record. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "protocol/vllm.h"
 #include "timeline/internal.h"
 
 /* More in one event, or in one response, is no count of tokens. */
@@ -18,12 +20,21 @@ struct route {
 
 /* By the end of the path: servers are mounted under prefixes. */
 static const struct route routes[] = {
-	{ "/chat/completions", RP_OP_CHAT },   { "/api/chat", RP_OP_CHAT },
-	{ "/completions", RP_OP_COMPLETION },  { "/completion", RP_OP_COMPLETION },
-	{ "/api/generate", RP_OP_COMPLETION }, { "/infill", RP_OP_INFILL },
-	{ "/embeddings", RP_OP_EMBEDDINGS },   { "/embedding", RP_OP_EMBEDDINGS },
-	{ "/api/embed", RP_OP_EMBEDDINGS },    { "/rerank", RP_OP_RERANK },
+	{ "/chat/completions", RP_OP_CHAT },
+	{ "/api/chat", RP_OP_CHAT },
+	{ "/completions", RP_OP_COMPLETION },
+	{ "/completion", RP_OP_COMPLETION },
+	{ "/api/generate", RP_OP_COMPLETION },
+	{ "/infill", RP_OP_INFILL },
+	{ "/embeddings", RP_OP_EMBEDDINGS },
+	{ "/embedding", RP_OP_EMBEDDINGS },
+	{ "/api/embed", RP_OP_EMBEDDINGS },
+	{ "/rerank", RP_OP_RERANK },
 	{ "/reranking", RP_OP_RERANK },
+	{ "/pooling", RP_OP_EMBEDDINGS },
+	{ "/score", RP_OP_RERANK },
+	{ "/responses", RP_OP_RESPONSES },
+	{ "/messages", RP_OP_MESSAGES },
 };
 
 static enum rp_operation operation(const char *method, const char *path)
@@ -95,6 +106,8 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 	r->tok_prompt = r->tok_completion_usage = r->tok_cached = r->tok_reasoning = RP_NONE;
 	r->tok_prompt_engine = r->tok_engine = r->chunk_tokens = RP_NONE;
 	r->preemptions = r->requeues = r->steps = RP_NONE;
+	r->preempted_ns = r->requeue_ns = RP_NONE;
+	r->e_queued = r->e_scheduled = r->e_first = r->e_last = NAN;
 	r->stream = -1;
 	r->choices = 1;
 	r->operation = RP_OP_OTHER;
@@ -139,6 +152,7 @@ void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct r
 	t->st.started++;
 	t->st.in_flight++;
 	t->st.bytes_rx += r->bytes_rx;
+	rp_tl_id_expected(t, q);
 }
 
 void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
@@ -190,12 +204,14 @@ static void take_count(struct rp_record *r, int64_t *to, int64_t n)
 }
 
 /* What responses and events say alike. */
-static void take_facts(struct request *q, const struct rp_json_facts *f)
+static void take_facts(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
 {
 	struct rp_record *r = &q->r;
 
-	if (f->id[0] && !r->id[0])
+	if (f->id[0] && !r->id[0]) {
 		memcpy(r->id, f->id, sizeof(r->id));
+		rp_tl_id_known(t, q, r->id);
+	}
 	/* The server's name for the model is the better one: requests may use aliases. */
 	if (f->model[0])
 		memcpy(r->model, f->model, sizeof(r->model));
@@ -286,7 +302,7 @@ void rp_tl_event(struct rp_timeline *t, struct request *q, const struct rp_json_
 	}
 	if (r->t_first_event == RP_NONE && q->no_first == RP_WHY_NONE)
 		r->t_first_event = ts;
-	take_facts(q, f);
+	take_facts(t, q, f);
 	if (!strcmp(event_name, "error") && !r->has_error) {
 		r->has_error = true;
 		r->error_where = "stream";
@@ -301,8 +317,7 @@ void rp_tl_event(struct rp_timeline *t, struct request *q, const struct rp_json_
 
 void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
 {
-	(void)t;
-	take_facts(q, f);
+	take_facts(t, q, f);
 }
 
 /* ---- the end ---- */
@@ -365,32 +380,129 @@ static int64_t later(int64_t a, int64_t b)
 	return a == RP_NONE || (b != RP_NONE && b > a) ? b : a;
 }
 
+static int64_t sum(int64_t a, int64_t b)
+{
+	return a == RP_NONE ? b : b == RP_NONE ? a : a + b;
+}
+
+/*
+ * A stop string is found in the front end, which drops what the engine made
+ * beyond it: outputs that were under way when it sent its abort. The last output
+ * that counted holds the last token of `usage`; where the response says no usage,
+ * it is the last one that was sent before the abort, or before the last chunk.
+ */
+static void trim_surplus(struct request *q, struct task *k)
+{
+	struct rp_record *r = &q->r;
+	const struct task_output *best = NULL;
+	unsigned n = k->n_last < RP_TASK_LAST ? k->n_last : RP_TASK_LAST;
+	int64_t by = k->t_abort != RP_NONE ? k->t_abort : r->t_last_token;
+	bool usage = r->tok_completion_usage != RP_NONE && q->n_tasks == 1;
+
+	if (!k->name || k->finish != RP_VLLM_RUNNING || r->end != RP_END_COMPLETE || k->no_last)
+		return;
+	for (unsigned i = 0; i < n; i++) {
+		const struct task_output *o = &k->last[(k->n_last - n + i) % RP_TASK_LAST];
+
+		if (usage && (int64_t)o->tokens < r->tok_completion_usage)
+			continue;
+		if (!usage && (by == RP_NONE || o->sent > by))
+			break;
+		best = o;
+		if (usage)
+			break;
+	}
+	if (!best || best->tokens >= k->tokens)
+		return;
+	k->t_last = best->ts;
+	k->e_last = best->stamp;
+	k->tokens = best->tokens;
+	while (q->eng.n && q->eng.m[q->eng.n - 1].ts > best->ts)
+		q->eng.n--;
+}
+
+/* What messages say more than hooks. */
+static void take_named(struct request *q, const struct task *k)
+{
+	static const char *const finishes[] = {
+		[RP_VLLM_STOP] = "stop",
+		[RP_VLLM_LENGTH] = "length",
+		[RP_VLLM_ABORTED] = "abort",
+		[RP_VLLM_ERROR] = "error",
+		[RP_VLLM_REPETITION] = "repetition",
+	};
+	struct rp_record *r = &q->r;
+
+	if (k->s->log_stats || k->told) {
+		r->preemptions = sum(r->preemptions, k->preemptions);
+		r->requeues = sum(r->requeues, k->requeues);
+		r->preempted_ns = sum(r->preempted_ns, k->preempted_ns);
+		r->requeue_ns = sum(r->requeue_ns, k->requeue_ns);
+	}
+	if (!k->lost)
+		r->steps = sum(r->steps, k->steps);
+	if (k->estimate != RP_EST_NONE) {
+		r->estimate = k->estimate;
+		r->flags |= RP_FLAG_ESTIMATED;
+	}
+	if (r->n_choice_tokens < RP_CHOICES_TOLD)
+		r->choice_tokens[r->n_choice_tokens++] = (uint32_t)k->tokens;
+	if (q->n_tasks == 1) {
+		r->e_queued = k->e_queued;
+		r->e_scheduled = k->e_scheduled;
+		r->e_first = k->no_first ? NAN : k->e_first;
+		r->e_last = k->no_last ? NAN : k->e_last;
+		if (k->prompt >= 0)
+			r->tok_prompt_engine = k->prompt;
+		if (k->cached >= 0 && r->tok_cached == RP_NONE)
+			r->tok_cached = k->cached;
+	}
+	if (!r->finish_reason[0] && k->finish >= 0 &&
+	    k->finish < (int)(sizeof(finishes) / sizeof(finishes[0])))
+		snprintf(r->finish_reason, sizeof(r->finish_reason), "%s", finishes[k->finish]);
+	if (k->finish == RP_VLLM_ERROR && !r->has_error) {
+		r->has_error = true;
+		r->error_where = "engine";
+	}
+}
+
 /* Several tasks of one request: first of the firsts, last of the lasts. */
 static void take_tasks(struct request *q)
 {
 	struct rp_record *r = &q->r;
 
 	for (struct task *k = q->tasks; k; k = k->next_of_req) {
+		trim_surplus(q, k);
 		/* a lost entry may have been the first token, or the last */
 		if (k->no_first)
 			k->t_first = RP_NONE;
 		if (k->no_last)
 			k->t_last = RP_NONE;
-		if (k->lost)
+		if (k->lost || k->no_first)
 			q->tasks_cut = true;
+		q->began_unseen |= k->name && k->no_first && !k->lost;
 		r->t_queued = earlier(r->t_queued, k->t_queued);
 		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
 		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
 		r->t_eng_last = later(r->t_eng_last, k->t_last);
 		r->t_eng_end =
 			later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
-		if (q->s->has_role[RP_ROLE_TOKEN] && generative(r->operation) && !q->tasks_cut)
-			r->tok_engine =
-				(r->tok_engine == RP_NONE ? 0 : r->tok_engine) + (int64_t)k->tokens;
-		if (r->n_request_ids < RP_REQUEST_IDS)
+		if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && generative(r->operation) &&
+		    !q->tasks_cut)
+			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);
+		if (k->name)
+			take_named(q, k);
+		if (r->n_request_ids == RP_REQUEST_IDS)
+			continue;
+		if (k->name)
+			snprintf(r->request_ids[r->n_request_ids++], sizeof(r->request_ids[0]),
+				 "%s", k->name);
+		else
 			snprintf(r->request_ids[r->n_request_ids++], sizeof(r->request_ids[0]),
 				 "%lld", (long long)k->id);
 	}
+	if (q->tasks_cut)
+		r->tok_engine = RP_NONE;
 }
 
 /* first_event <= ttft <= last_token <= end, or they are not what they seem. */
@@ -413,6 +525,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 {
 	struct rp_record *r = &q->r;
 
+	rp_tl_twin_check(t, q);
 	take_tasks(q);
 	if (!in_order(r)) {
 		r->t_first_event = r->t_first_token = r->t_second_token = RP_NONE;
@@ -421,11 +534,12 @@ static void emit(struct rp_timeline *t, struct request *q)
 		t->st.invalid_order++;
 	}
 	r->joined = q->n_tasks > 0;
-	r->engine_why = engine_why(q);
+	r->engine_why = q->began_unseen ? RP_WHY_NOT_SEEN : engine_why(q);
 	if (!r->joined && q->s->hook_reason == RP_HOOKS_OK && !q->midstream) {
 		t->st.not_joined++;
 		/* Attached is not proof: say so when nothing ever fires. */
-		if (!q->s->hits && ++q->s->finished_unjoined == 3 && !q->s->silent_said) {
+		if (!q->s->hits && q->r.t_start > q->s->since && ++q->s->finished_unjoined == 3 &&
+		    !q->s->silent_said) {
 			q->s->silent_said = true;
 			for (unsigned i = 0; i < t->n_obs; i++)
 				if (t->obs[i].notice)
@@ -463,7 +577,8 @@ static void emit(struct rp_timeline *t, struct request *q)
 	if (r->v[RP_FIELD_TOK_PROMPT].known)
 		t->st.tokens_prompt += (uint64_t)r->v[RP_FIELD_TOK_PROMPT].i;
 	/* engine tokens were counted as they came */
-	if (r->v[RP_FIELD_TOK_COMPLETION].known && r->token_source != RP_TOKENS_ENGINE)
+	if (r->v[RP_FIELD_TOK_COMPLETION].known && !(r->joined && r->tok_engine != RP_NONE) &&
+	    !q->twin)
 		t->st.tokens_completion += (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i;
 	for (unsigned i = 0; i < t->n_obs; i++)
 		if (t->obs[i].record)
@@ -472,6 +587,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 
 static void request_free(struct rp_timeline *t, struct request *q)
 {
+	rp_tl_id_forget(t, q);
 	rp_tl_tasks_detach(t, q);
 	t->st.memory -= (q->eng.cap + q->chunk.cap) * sizeof(struct rp_mark);
 	free(q->eng.m);
@@ -482,7 +598,7 @@ static void request_free(struct rp_timeline *t, struct request *q)
 /* Does the engine still work for it, and will it say when it stops? */
 static bool engine_busy(const struct request *q)
 {
-	return q->n_open && q->s->has_role[RP_ROLE_RELEASED];
+	return q->n_open && (q->s->has_role[RP_ROLE_RELEASED] || q->s->has_role[RP_ROLE_VLLM]);
 }
 
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts)
@@ -527,7 +643,9 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 		t->pending_tail = &q->next;
 		return;
 	}
-	if (end != RP_END_COMPLETE && end != RP_END_ERROR && engine_busy(q)) {
+	q->hold = end == RP_END_CLIENT_DISCONNECT && !q->n_tasks && !r->id[0] &&
+		  q->s->has_role[RP_ROLE_VLLM] && q->s->hits;
+	if (q->hold || (end != RP_END_COMPLETE && end != RP_END_ERROR && engine_busy(q))) {
 		q->finished_at = t->now;
 		*t->pending_tail = q;
 		t->pending_tail = &q->next;
@@ -542,7 +660,7 @@ void rp_tl_pending(struct rp_timeline *t, bool all)
 	struct request **p = &t->pending, *q;
 
 	while ((q = *p)) {
-		if (!all && (engine_busy(q) || q->held_for) &&
+		if (!all && (engine_busy(q) || q->held_for || (q->hold && !q->n_tasks)) &&
 		    t->now - q->finished_at < RP_GRACE_NS) {
 			p = &q->next;
 			continue;

@@ -5,21 +5,27 @@
 
 #include "timeline/internal.h"
 
-static void task_free(struct rp_timeline *t, struct task *k)
+void rp_tl_task_free(struct rp_timeline *t, struct task *k)
 {
 	if (k->has_slot && rp_map_get(&t->slots, k->pid, k->slot) == k)
 		rp_map_del(&t->slots, k->pid, k->slot);
 	if (rp_map_get(&t->tasks, k->pid, (uint64_t)k->id) == k)
 		rp_map_del(&t->tasks, k->pid, (uint64_t)k->id);
+	rp_tl_task_name_free(t, k);
 	rp_tl_free(t, k, sizeof(*k));
 }
 
 /* The engine no longer works on it. */
-static void task_over(struct rp_timeline *t, struct task *k, int64_t ts)
+void rp_tl_task_over(struct rp_timeline *t, struct task *k, int64_t ts)
 {
 	if (k->t_released != RP_NONE)
 		return;
 	k->t_released = ts;
+	if (k->name) { /* its engine says itself how many wait and run */
+		if (k->req)
+			k->req->n_open--;
+		return;
+	}
 	if (k->t_scheduled != RP_NONE)
 		t->st.running--;
 	else
@@ -30,7 +36,7 @@ static void task_over(struct rp_timeline *t, struct task *k, int64_t ts)
 	if (k->req)
 		k->req->n_open--;
 	else
-		task_free(t, k);
+		rp_tl_task_free(t, k);
 }
 
 /* Its request has its record. A task still at work lives on until it is over. */
@@ -41,13 +47,21 @@ void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q)
 	for (; k; k = next) {
 		next = k->next_of_req;
 		k->next_of_req = NULL;
+		if (k->name) {
+			rp_tl_task_over(t, k, t->now);
+			k->req = NULL;
+			k->dead = true;
+			k->t_dead = t->now;
+			continue;
+		}
 		k->req = NULL;
 		if (k->t_released != RP_NONE)
-			task_free(t, k);
+			rp_tl_task_free(t, k);
 		else if (!q->s->has_role[RP_ROLE_RELEASED] || k->t_scheduled == RP_NONE ||
 			 (q->r.end == RP_END_ERROR && !k->tokens))
-			task_over(t, k,
-				  t->now); /* nobody will tell: a refused one is never released */
+			rp_tl_task_over(
+				t, k,
+				t->now); /* nobody will tell: a refused one is never released */
 	}
 	q->tasks = NULL;
 }
@@ -89,7 +103,7 @@ static void queued(struct rp_timeline *t, const struct rp_ev_hook *e)
 			continue;
 		}
 		if (k)
-			task_over(t, k, (int64_t)e->h.ts);
+			rp_tl_task_over(t, k, (int64_t)e->h.ts);
 		if (t->tasks.len >= t->o.max_tasks) {
 			t->st.limit_tasks++;
 			q->r.flags |= RP_FLAG_LIMIT;
@@ -139,7 +153,7 @@ static void scheduled(struct rp_timeline *t, const struct rp_ev_hook *e)
 		return;
 	k = rp_map_get(&t->tasks, e->h.pid, (uint64_t)(int64_t)e->val[1]);
 	if (old && old != k)
-		task_over(t, old, (int64_t)e->h.ts); /* its end was not seen */
+		rp_tl_task_over(t, old, (int64_t)e->h.ts); /* its end was not seen */
 	if (!k || k->t_released != RP_NONE)
 		return;
 	if (k->t_scheduled == RP_NONE) {
@@ -178,6 +192,7 @@ void rp_tl_hook_loss(struct rp_timeline *t)
 		struct task *k = slot->v;
 
 		k->prev_token = RP_NONE;
+		k->marks.n = 0; /* a gap across a loss is none */
 		k->lost = k->no_last = true;
 		k->no_first |= k->t_first == RP_NONE;
 		if (k->req)
@@ -196,19 +211,18 @@ void rp_tl_hook_loss(struct rp_timeline *t)
  * A hook entered by one thread counts without holes. Entries from several
  * threads may change places on their way into the ring, by a few.
  */
-static void check_seq(struct rp_timeline *t, const struct rp_ev_hook *e)
+void rp_tl_hook_seq(struct rp_timeline *t, unsigned h, uint32_t seq, uint32_t tid)
 {
-	unsigned h = e->hook;
-	int32_t jump = (int32_t)(e->seq - t->hook_seq[h]);
+	int32_t jump = (int32_t)(seq - t->hook_seq[h]);
 
-	if (t->hook_seen[h] && t->hook_tid[h] != e->h.tid)
+	if (t->hook_seen[h] && t->hook_tid[h] != tid)
 		t->hook_multi[h] = true;
 	if (t->hook_seen[h] && jump > (t->hook_multi[h] ? 64 : 1))
 		rp_tl_hook_loss(t);
 	if (!t->hook_seen[h] || jump > 0)
-		t->hook_seq[h] = e->seq;
+		t->hook_seq[h] = seq;
 	t->hook_seen[h] = true;
-	t->hook_tid[h] = e->h.tid;
+	t->hook_tid[h] = tid;
 }
 
 void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
@@ -219,7 +233,7 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 
 	if (e->hook >= RP_MAX_HOOKS)
 		return;
-	check_seq(t, e);
+	rp_tl_hook_seq(t, e->hook, e->seq, e->h.tid);
 	t->st.hook_hits[e->hook]++;
 	s->hits++;
 
@@ -241,11 +255,11 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 		} else if (s->roles[e->hook] == RP_ROLE_FINAL) {
 			k->t_final = ts;
 			if (!s->has_role[RP_ROLE_RELEASED])
-				task_over(t, k, ts);
+				rp_tl_task_over(t, k, ts);
 		} else {
 			struct request *q = k->req;
 
-			task_over(t, k, ts);
+			rp_tl_task_over(t, k, ts);
 			if (q && !q->conn)
 				rp_tl_pending(t, false);
 		}
@@ -267,12 +281,13 @@ void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid)
 	while ((slot = rp_map_next(&t->tasks, &i))) {
 		struct task *k = slot->v;
 
-		if (k->pid == pid)
+		if (k->pid == pid || (k->name && k->core_pid == pid))
 			gone[n++] = k;
 	}
 	for (i = 0; i < n; i++)
-		task_over(t, gone[i], t->now);
+		rp_tl_task_over(t, gone[i], t->now);
 	free(gone);
+	rp_tl_msgs_exit(t, pid);
 }
 
 void rp_tl_tasks_free(struct rp_timeline *t)
@@ -280,6 +295,11 @@ void rp_tl_tasks_free(struct rp_timeline *t)
 	struct rp_map_slot *slot;
 	size_t i = 0;
 
-	while ((slot = rp_map_next(&t->tasks, &i)))
-		free(slot->v);
+	while ((slot = rp_map_next(&t->tasks, &i))) {
+		struct task *k = slot->v;
+
+		free(k->marks.m);
+		free(k->name);
+		free(k);
+	}
 }

@@ -159,6 +159,7 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 		s = &t->sessions[t->n_sessions++];
 	}
 	s->root_pid = e->h.pid;
+	s->since = (int64_t)e->h.ts;
 	snprintf(s->engine, sizeof(s->engine), "%.*s", (int)sizeof(e->engine), e->engine);
 	snprintf(s->version, sizeof(s->version), "%.*s", (int)sizeof(e->version), e->version);
 	snprintf(s->host, sizeof(s->host), "%.*s", (int)sizeof(e->host), e->host);
@@ -167,12 +168,12 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 	memcpy(s->roles, e->roles, sizeof(s->roles));
 	memset(s->has_role, 0, sizeof(s->has_role));
 	for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
-		if ((s->hooks_attached & (1u << i)) && s->roles[i] < 8)
+		if ((s->hooks_attached & (1u << i)) && s->roles[i] < RP_ROLE_COUNT)
 			s->has_role[s->roles[i]] = true;
 	t->st.scheduler_known = false;
 	for (unsigned i = 0; i < t->n_sessions; i++)
-		if (t->sessions[i].has_role[RP_ROLE_QUEUED] &&
-		    t->sessions[i].has_role[RP_ROLE_SCHEDULED])
+		if (t->sessions[i].log_stats || (t->sessions[i].has_role[RP_ROLE_QUEUED] &&
+						 t->sessions[i].has_role[RP_ROLE_SCHEDULED]))
 			t->st.scheduler_known = true;
 	return rp_map_put(&t->procs, e->h.pid, 0, s);
 }
@@ -270,12 +271,21 @@ static void say_tls(struct rp_timeline *t)
 			(unsigned long long)t->st.unobserved_tls, t->tls_ports);
 }
 
+void rp_tl_say_uring(struct rp_timeline *t)
+{
+	rp_tl_notice(
+		t, SAY_URING,
+		"pid %u uses io_uring, and a connection ended on which no byte was seen: its reads and writes pass unseen",
+		t->uring_pid);
+}
+
 static void on_tick(struct rp_timeline *t)
 {
 	if (t->now - t->tls_first > 1000000000LL)
 		say_tls(t);
 	rp_tl_conns_settle(t, false);
 	rp_tl_pending(t, false);
+	rp_tl_msgs_tick(t);
 }
 
 static void on_listener(struct rp_timeline *t, const struct rp_ev_listener *e)
@@ -307,6 +317,8 @@ static size_t min_size(uint8_t type)
 		return sizeof(struct rp_ev_conn_close);
 	case RP_EV_HOOK:
 		return sizeof(struct rp_ev_hook);
+	case RP_EV_MSG:
+		return sizeof(struct rp_ev_msg);
 	case RP_EV_PROC:
 		return sizeof(struct rp_ev_proc);
 	case RP_EV_SESSION:
@@ -380,6 +392,14 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 	case RP_EV_HOOK:
 		rp_tl_hook(t, (const void *)ev);
 		break;
+	case RP_EV_MSG:
+		if (((const struct rp_ev_msg *)(const void *)ev)->len >
+		    ev->size - sizeof(struct rp_ev_msg)) {
+			t->st.parse_errors++;
+			return -EBADMSG;
+		}
+		rp_tl_msg(t, (const void *)ev, keep);
+		break;
 	case RP_EV_PROC:
 		on_proc(t, (const void *)ev);
 		break;
@@ -398,11 +418,7 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		on_listener(t, (const void *)ev);
 		break;
 	case RP_EV_URING:
-		t->st.unobserved_io_uring++;
-		rp_tl_notice(
-			t, SAY_URING,
-			"pid %u uses io_uring: its reads and writes on sockets may pass unseen",
-			ev->pid);
+		t->uring_pid = ev->pid;
 		break;
 	case RP_EV_TICK:
 		on_tick(t);
@@ -430,6 +446,7 @@ void rp_timeline_finish(struct rp_timeline *t)
 		}
 	}
 	rp_tl_pending(t, true);
+	rp_tl_msgs_finish(t);
 }
 
 void rp_timeline_free(struct rp_timeline *t)
@@ -447,6 +464,7 @@ void rp_timeline_free(struct rp_timeline *t)
 		free(c->h);
 		free(c);
 	}
+	rp_tl_msgs_free(t);
 	rp_tl_tasks_free(t);
 	rp_map_free(&t->conns);
 	rp_map_free(&t->ends);

@@ -24,8 +24,54 @@ struct rp_timeline_opts {
 	uint32_t max_tasks;    /* engine tasks not yet ended; default 16384 */
 	uint32_t max_marks;    /* per request and kind, with itl; default 65536 */
 	bool itl;
+	bool hide_events; /* take engines for ones without log stats: what do estimates miss? */
 };
 void rp_timeline_defaults(struct rp_timeline_opts *o);
+
+/*
+ * The scheduler of one engine process, as its own messages tell. Gauges are of
+ * the newest message that carried them; totals count from the attach.
+ */
+#define RP_MAX_CORES 64
+struct rp_core {
+	uint32_t pid;
+	int64_t index; /* engine index (data parallel rank), 0 when it has none */
+	bool gone;     /* the process has exited: totals stay, gauges are void */
+	bool stats;    /* the engine sends scheduler stats: the next five are known */
+	int64_t running, waiting;
+	double kv_usage;		      /* 0..1, NAN unknown */
+	uint64_t prefix_queries, prefix_hits; /* tokens */
+	bool spec;			      /* speculative decoding was told of */
+	uint64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens;
+	uint64_t preemptions; /* of requests, by their events */
+	uint64_t steps;	      /* messages of one schedule, however many clients share it */
+	uint64_t tokens;      /* generated */
+	uint64_t outputs;     /* requests in steps, summed: / steps = batch size */
+	int64_t last_step;    /* ns; RP_NONE */
+};
+
+/* One step of an engine's scheduler, when it is over. */
+struct rp_step_info {
+	const char *engine, *version;
+	uint32_t pid;
+	int64_t index;
+	uint64_t seq;	 /* of this core, from 1 */
+	int64_t ts;	 /* ns of CLOCK_MONOTONIC: the engine's own timestamp */
+	int64_t sent;	 /* ns: its first message was handed to the socket */
+	int64_t step_ns; /* since the step before; RP_NONE after an idle time, a loss, or none */
+	int64_t wall_offset; /* ns */
+	uint32_t requests;   /* with an output in it */
+	uint32_t tokens;     /* generated in it */
+	uint32_t first_tokens, finished;
+	uint32_t preempted; /* events told in it */
+	int64_t max_tokens; /* most of one request: > 1 with speculative decoding */
+	bool cut;	    /* a message was cut: counts are a lower bound */
+	bool has_stats;
+	int64_t running, waiting; /* RP_NONE unknown */
+	double kv_usage;	  /* NAN unknown */
+	int64_t prefix_queries, prefix_hits, spec_drafts, spec_draft_tokens,
+		spec_accepted_tokens; /* in it; RP_NONE unknown */
+};
 
 /* Counters that sinks read. All totals since start unless said. */
 struct rp_stats {
@@ -51,7 +97,15 @@ struct rp_stats {
 	uint64_t not_joined; /* finished requests with hooks attached but no task */
 	uint64_t handshakes, handshakes_untrusted[5]; /* by enum rp_rtt_status */
 	uint64_t hook_hits[RP_MAX_HOOKS];
-	uint64_t memory; /* bytes in use now */
+	struct rp_core cores[RP_MAX_CORES];
+	unsigned n_cores;
+	uint64_t limit_cores;	    /* messages of engines beyond RP_MAX_CORES */
+	uint64_t messages;	    /* engine messages decoded */
+	uint64_t messages_cut;	    /* longer than the capture limit */
+	uint64_t messages_bad;	    /* malformed, or of an unknown layout */
+	uint64_t messages_repeated; /* handed over twice: counted once */
+	uint64_t tasks_unclaimed;   /* engine requests whose HTTP request was never found */
+	uint64_t memory;	    /* bytes in use now */
 	uint64_t events;
 };
 
@@ -70,6 +124,7 @@ struct rp_observer {
 	void (*gap)(void *ctx,
 		    const struct rp_gap_info *g); /* while it happens; never across a loss */
 	void (*handshake)(void *ctx, int64_t rtt_us);
+	void (*step)(void *ctx, const struct rp_step_info *s);
 	void (*notice)(void *ctx, const char *line); /* for stderr: one line, said once per kind */
 };
 

@@ -1,0 +1,1008 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Messages of a vLLM engine, made by hand -> records and steps. */
+#include "world.h"
+
+#include <math.h>
+
+#define API 100
+#define CORE 200
+#define SOCK_IN 0xa0
+#define SOCK_OUT 0xb0
+
+/* ---- msgpack, as msgspec writes it ---- */
+
+struct pack {
+	uint8_t b[65536];
+	size_t n;
+};
+
+static void put(struct pack *p, const void *s, size_t n)
+{
+	assert_true(p->n + n <= sizeof(p->b));
+	memcpy(p->b + p->n, s, n);
+	p->n += n;
+}
+static void put1(struct pack *p, unsigned c)
+{
+	uint8_t b = (uint8_t)c;
+
+	put(p, &b, 1);
+}
+static void nil(struct pack *p)
+{
+	put1(p, 0xc0);
+}
+static void arr(struct pack *p, size_t n)
+{
+	if (n < 16) {
+		put1(p, 0x90 | (unsigned)n);
+	} else {
+		put1(p, 0xdc);
+		put1(p, (unsigned)(n >> 8));
+		put1(p, (unsigned)n);
+	}
+}
+static void map(struct pack *p, size_t n)
+{
+	put1(p, 0x80 | (unsigned)n);
+}
+static void str(struct pack *p, const char *s)
+{
+	size_t n = strlen(s);
+
+	if (n < 32) {
+		put1(p, 0xa0 | (unsigned)n);
+	} else {
+		put1(p, 0xd9);
+		put1(p, (unsigned)n);
+	}
+	put(p, s, n);
+}
+static void num(struct pack *p, unsigned v)
+{
+	if (v < 128) {
+		put1(p, v);
+		return;
+	}
+	put1(p, 0xcd);
+	put1(p, v >> 8);
+	put1(p, v);
+}
+static void f64(struct pack *p, double d)
+{
+	uint64_t v;
+
+	memcpy(&v, &d, 8);
+	put1(p, 0xcb);
+	for (int i = 7; i >= 0; i--)
+		put1(p, (unsigned)(v >> (8 * i)));
+}
+
+/* ---- EngineCoreOutputs of vLLM 0.31: 8 fields; outputs of 18 ---- */
+
+struct ev {
+	int type;
+	double ts;
+};
+struct out {
+	const char *id;
+	unsigned tokens;
+	int finish; /* -1: none */
+	struct ev ev[6];
+	int prompt, cached; /* > 0: prefill stats */
+	bool pooled;
+};
+
+static void output(struct pack *p, const struct out *o)
+{
+	unsigned n_ev = 0;
+
+	while (n_ev < 6 && o->ev[n_ev].type)
+		n_ev++;
+	arr(p, 18);
+	str(p, o->id);
+	arr(p, o->tokens);
+	for (unsigned i = 0; i < o->tokens; i++)
+		num(p, 1000 + i);
+	nil(p);
+	nil(p);
+	if (o->pooled) {
+		arr(p, 2);
+		f64(p, 0.5);
+		f64(p, 0.25);
+	} else {
+		nil(p);
+	}
+	if (o->finish >= 0)
+		num(p, (unsigned)o->finish);
+	else
+		nil(p);
+	if (o->finish == 0)
+		str(p, "SECRETstop");
+	else
+		nil(p);
+	if (n_ev) {
+		arr(p, n_ev);
+		for (unsigned i = 0; i < n_ev; i++) {
+			map(p, 2);
+			str(p, "type");
+			num(p, (unsigned)o->ev[i].type);
+			str(p, "timestamp");
+			f64(p, o->ev[i].ts);
+		}
+	} else {
+		nil(p);
+	}
+	nil(p);
+	nil(p);
+	nil(p);
+	if (o->prompt) {
+		map(p, 2);
+		str(p, "num_prompt_tokens");
+		num(p, (unsigned)o->prompt);
+		str(p, "num_cached_tokens");
+		num(p, (unsigned)o->cached);
+	} else {
+		nil(p);
+	}
+	nil(p);
+	num(p, 0);
+	for (int i = 0; i < 4; i++)
+		nil(p);
+}
+
+struct stats {
+	unsigned running, waiting;
+};
+
+static void outputs(struct pack *p, int index, double ts, const struct out *o, size_t n,
+		    const struct stats *s)
+{
+	p->n = 0;
+	arr(p, 8);
+	num(p, (unsigned)index);
+	arr(p, n);
+	for (size_t i = 0; i < n; i++)
+		output(p, &o[i]);
+	if (s) {
+		map(p, 4);
+		str(p, "num_running_reqs");
+		num(p, s->running);
+		str(p, "num_waiting_reqs");
+		num(p, s->waiting);
+		str(p, "kv_cache_usage");
+		f64(p, 0.25);
+		str(p, "prefix_cache_stats");
+		map(p, 4);
+		str(p, "reset");
+		put1(p, 0xc2);
+		str(p, "requests");
+		num(p, 1);
+		str(p, "queries");
+		num(p, 20);
+		str(p, "hits");
+		num(p, 8);
+	} else {
+		nil(p);
+	}
+	f64(p, ts);
+	for (int i = 0; i < 4; i++)
+		nil(p);
+}
+
+static uint32_t msg_seq;
+
+static void frame(struct world *w, uint32_t pid, uint64_t sock, uint64_t ts, const void *b,
+		  size_t n, unsigned flags, uint32_t missing)
+{
+	size_t size = (sizeof(struct rp_ev_msg) + n + 7) & ~(size_t)7;
+	struct rp_ev_msg *e = calloc(1, size);
+
+	e->h = hdr(RP_EV_MSG, size, ts, pid, pid + 1);
+	e->h.flags = missing ? RP_F_CUT : 0;
+	e->seq = msg_seq++;
+	e->send_flags = (uint16_t)flags;
+	e->sock = sock;
+	e->len = (uint32_t)n;
+	e->total = (uint32_t)n + missing;
+	e->missing = missing;
+	memcpy(e->payload, b, n);
+	feed(w, e);
+	free(e);
+}
+
+static void step_of(struct world *w, uint32_t pid, uint64_t sock, int index, double ts,
+		    const struct out *o, size_t n, const struct stats *s)
+{
+	static struct pack p;
+
+	outputs(&p, index, ts, o, n, s);
+	frame(w, pid, sock, (uint64_t)(ts * 1e9) + 50000, p.b, p.n, 0, 0);
+}
+
+static const struct stats some = { 1, 0 };
+
+static void step(struct world *w, double ts, const struct out *o, size_t n)
+{
+	step_of(w, CORE, SOCK_OUT, 0, ts, o, n, &some);
+}
+
+static void request(struct world *w, double ts, unsigned type, const struct pack *p)
+{
+	uint8_t t = (uint8_t)type;
+	uint64_t ns = (uint64_t)(ts * 1e9);
+
+	frame(w, API, SOCK_IN, ns, "\0\0", 2, RP_MSG_MORE, 0);
+	frame(w, API, SOCK_IN, ns + 1000, &t, 1, RP_MSG_MORE, 0);
+	frame(w, API, SOCK_IN, ns + 2000, p->b, p->n, 0, 0);
+}
+
+/* EngineCoreRequest of vLLM 0.31: 22 fields */
+static void add(struct world *w, double ts, const char *id, unsigned prompt)
+{
+	static struct pack p;
+
+	p.n = 0;
+	arr(&p, 22);
+	str(&p, id);
+	arr(&p, prompt);
+	for (unsigned i = 0; i < prompt; i++)
+		num(&p, 900 + i);
+	nil(&p);
+	map(&p, 1);
+	str(&p, "stop");
+	arr(&p, 1);
+	str(&p, "SECRETstop");
+	nil(&p);
+	f64(&p, 1.7e9);
+	for (int i = 6; i < 11; i++)
+		nil(&p);
+	num(&p, 0);
+	for (int i = 12; i < 16; i++)
+		nil(&p);
+	str(&p, id);
+	for (int i = 17; i < 22; i++)
+		nil(&p);
+	request(w, ts, 0, &p);
+}
+
+static void abort_(struct world *w, double ts, const char *id)
+{
+	static struct pack p;
+
+	p.n = 0;
+	arr(&p, 1);
+	str(&p, id);
+	request(w, ts, 1, &p);
+}
+
+/* ---- the HTTP side ---- */
+
+static void vllm(struct world *w)
+{
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, API, 0) };
+	struct rp_ev_listener l = { .h = hdr(RP_EV_LISTENER, sizeof(l), 1, API, 0),
+				    .port = 8000,
+				    .family = AF_INET };
+	struct rp_ev_clock c = { .h = hdr(RP_EV_CLOCK, sizeof(c), 1, 0, 0),
+				 .offset = 1700000000000000000LL };
+
+	msg_seq = 0;
+	strcpy(e.engine, "vllm");
+	strcpy(e.version, "0.31.0");
+	e.hooks_attached = 1;
+	e.roles[0] = RP_ROLE_VLLM;
+	feed(w, &c);
+	feed(w, &e);
+	feed(w, &l);
+	for (uint32_t core = CORE; core < CORE + 2; core++) {
+		struct rp_ev_proc f = { .h = hdr(RP_EV_PROC, sizeof(f), 2, core, core),
+					.what = RP_PROC_FORK,
+					.ppid = API };
+
+		feed(w, &f);
+	}
+}
+
+#define SEC(s) ((uint64_t)((s)*1e9 + 0.5))
+
+/* more: further members of the body, ",..." */
+static void ask(struct world *w, uint64_t conn, double ts, const char *path, const char *xid,
+		const char *more)
+{
+	char body[1024], head[2048], id[160] = "";
+
+	snprintf(body, sizeof(body), "{\"model\":\"tiny\",\"prompt\":\"SECRET\"%s}", more);
+	if (xid)
+		snprintf(id, sizeof(id), "X-Request-Id: %s\r\n", xid);
+	snprintf(head, sizeof(head),
+		 "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", path, id,
+		 strlen(body), body);
+	open_conn(w, conn, SEC(ts) - 1000);
+	rx(w, conn, SEC(ts), head);
+}
+
+#define STREAM_HEAD \
+	"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+static void chunk(struct world *w, uint64_t conn, double ts, const char *id, unsigned index,
+		  const char *finish)
+{
+	char b[512];
+
+	snprintf(
+		b, sizeof(b),
+		"data: {\"id\":\"%s\",\"object\":\"text_completion\",\"model\":\"tiny\",\"choices\":"
+		"[{\"index\":%u,\"text\":\"SECRET\",\"finish_reason\":%s%s%s}]}\n\n",
+		id, index, finish ? "\"" : "", finish ? finish : "null", finish ? "\"" : "");
+	txc(w, conn, SEC(ts), b);
+}
+
+static void usage(struct world *w, uint64_t conn, double ts, const char *id, unsigned n)
+{
+	char b[512];
+
+	snprintf(b, sizeof(b),
+		 "data: {\"id\":\"%s\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,"
+		 "\"completion_tokens\":%u}}\n\n",
+		 id, n);
+	txc(w, conn, SEC(ts), b);
+}
+
+static void done(struct world *w, uint64_t conn, double ts)
+{
+	txc(w, conn, SEC(ts), "data: [DONE]\n\n");
+	tx(w, conn, SEC(ts), "0\r\n\r\n");
+}
+
+static void body(struct world *w, uint64_t conn, double ts, const char *id, const char *choices,
+		 unsigned n)
+{
+	char b[1024], h[2048];
+
+	snprintf(
+		b, sizeof(b),
+		"{\"id\":\"%s\",\"object\":\"text_completion\",\"model\":\"tiny\",\"choices\":[%s],"
+		"\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%u}}",
+		id, choices, n);
+	snprintf(
+		h, sizeof(h),
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		strlen(b), b);
+	tx(w, conn, SEC(ts), h);
+}
+
+#define CHOICE(i) "{\"index\":" #i ",\"text\":\"SECRET\",\"finish_reason\":\"length\"}"
+#define COMPLETIONS "/v1/completions"
+#define CHAT "/v1/chat/completions"
+
+static void same_double(const struct rp_record *r, enum rp_field f, double d)
+{
+	assert_true(r->v[f].known);
+	if (r->v[f].d != d)
+		fail_msg("field %d: have %.17g, want %.17g", (int)f, r->v[f].d, d);
+}
+
+/* ---- tests ---- */
+
+/* The object that vLLM 0.32 answered with, from the instants in its messages. */
+static void same_numbers(void **st)
+{
+	static const double q = 2803.921513, s = 2803.921545, f = 2803.932210, l = 2803.951678;
+	const char *id = "cmpl-my-req-1-0-996b10c4";
+
+	(void)st;
+	for (int stream = 0; stream < 2; stream++) {
+		struct world *w = world_new();
+		struct rp_record *r = &w->rec[0];
+
+		vllm(w);
+		ask(w, 1, q - 0.01, COMPLETIONS, NULL, stream ? ",\"stream\":true" : "");
+		add(w, q - 0.001, id, 5);
+		if (stream)
+			tx(w, 1, SEC(q), STREAM_HEAD);
+		step(w, f,
+		     &(struct out){ .id = id,
+				    .tokens = 1,
+				    .finish = -1,
+				    .ev = { { 1, q }, { 2, s } },
+				    .prompt = 5,
+				    .cached = 2 },
+		     1);
+		if (stream)
+			chunk(w, 1, f + 0.001, "cmpl-my-req-1", 0, NULL);
+		for (int i = 1; i < 5; i++) {
+			step(w, f + i * 0.003, &(struct out){ .id = id, .tokens = 1, .finish = -1 },
+			     1);
+			if (stream)
+				chunk(w, 1, f + i * 0.003 + 0.0004, "cmpl-my-req-1", 0, NULL);
+		}
+		step(w, l, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1);
+		if (stream) {
+			chunk(w, 1, l + 0.002, "cmpl-my-req-1", 0, "length");
+			done(w, 1, l + 0.003);
+		} else {
+			body(w, 1, l + 0.003, "cmpl-my-req-1", CHOICE(0), 6);
+		}
+		assert_int_equal(w->n, 1);
+		same_double(r, RP_FIELD_M_TTFT, (f - s) * 1000);
+		same_double(r, RP_FIELD_M_GENERATION, (l - f) * 1000);
+		same_double(r, RP_FIELD_M_QUEUE, (s - q) * 1000);
+		same_double(r, RP_FIELD_M_MEAN_ITL, (l - f) / 5 * 1000);
+		same_double(r, RP_FIELD_M_TPS, 6 / ((l - s) * 1000) * 1000);
+		assert_int_equal(NSV(r, TOK_COMPLETION), 6);
+		assert_int_equal(r->token_source, RP_TOKENS_ENGINE);
+		assert_int_equal(NSV(r, TOK_PROMPT), 5);
+		assert_int_equal(NSV(r, TOK_CACHED), 2);
+		assert_int_equal(NSV(r, SCH_STEPS), 6);
+		assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+		assert_int_equal(r->n_request_ids, 1);
+		assert_string_equal(r->request_ids[0], id);
+		assert_int_equal(r->core_pid, CORE);
+		assert_int_equal(r->end, RP_END_COMPLETE);
+		is_ms(r, FE_BEFORE, 10);
+		if (stream) {
+			is_ms(r, FE_FIRST, 1);
+			is_ms(r, FE_LAST, 2);
+		}
+		/* five gaps of the engine, whether or not they came before the id */
+		size_t n = 0;
+		int64_t sum = 0;
+
+		for (size_t i = 0; i < w->n_gaps; i++) {
+			n += !w->gap_chunk[i];
+			sum += w->gap_chunk[i] ? 0 : w->gaps[i];
+		}
+		assert_int_equal(n, 5);
+		assert_int_equal(sum, 19468000);
+		world_end(w);
+	}
+}
+
+/* B1: the first wait is the queue time; later ones are reported apart. */
+static void b1(void **st)
+{
+	const char *id = "cmpl-b1-0-00000001";
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 0.9, COMPLETIONS, NULL, ",\"stream\":true");
+	tx(w, 1, SEC(1), STREAM_HEAD);
+	step(w, 2.5,
+	     &(struct out){ .id = id, .tokens = 1, .finish = -1, .ev = { { 1, 1.0 }, { 2, 2.0 } } },
+	     1);
+	chunk(w, 1, 2.6, "cmpl-b1", 0, NULL);
+	step(w, 9.0, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);
+	step(w, 50.5,
+	     &(struct out){
+		     .id = id, .tokens = 1, .finish = -1, .ev = { { 1, 50.0 }, { 2, 50.25 } } },
+	     1);
+	step(w, 51.0,
+	     &(struct out){ .id = id,
+			    .tokens = 1,
+			    .finish = 0,
+			    .ev = { { 3, 50.6 }, { 2, 50.85 }, { 3, 50.9 }, { 2, 50.95 } } },
+	     1);
+	chunk(w, 1, 51.1, "cmpl-b1", 0, "stop");
+	done(w, 1, 51.2);
+	assert_int_equal(w->n, 1);
+	same_double(r, RP_FIELD_M_QUEUE, 1000);
+	assert_int_equal(NSV(r, SCH_REQUEUES), 1);
+	is_ms(r, SCH_REQUEUE, 250);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 2);
+	assert_true(llabs(NSV(r, SCH_PREEMPTED) - 300000000) < 10);
+	assert_int_equal(rp_timeline_stats(w->t)->cores[0].preemptions, 2);
+	for (size_t i = 0; i < w->n_gaps; i++)
+		assert_true(w->gaps[i] >= 0);
+	world_end(w);
+}
+
+/* Whose is it? Ids that are prefixes of one another. */
+static void ids(void **st)
+{
+	/* clang-format off */
+	static const struct { const char *path, *id, *engine; } c[] = {
+		{ CHAT, "chatcmpl-a", "chatcmpl-a-11111111" },
+		{ CHAT, "chatcmpl-a-b", "chatcmpl-a-b-22222222" },
+		{ CHAT, "chatcmpl-plain", "chatcmpl-plain" },
+		{ COMPLETIONS, "cmpl-a", "cmpl-a-0-33333333" },
+		{ COMPLETIONS, "cmpl-a-0", "cmpl-a-0-0-44444444" },
+		{ COMPLETIONS, "cmpl-old", "cmpl-old-0" },
+	};
+	/* clang-format on */
+	enum { N = sizeof(c) / sizeof(c[0]) };
+
+	(void)st;
+	for (int stream = 0; stream < 2; stream++) {
+		struct world *w = world_new();
+		unsigned found = 0;
+
+		vllm(w);
+		for (int i = 0; i < N; i++)
+			ask(w, 1 + i, 1 + i * 0.001, c[i].path, NULL,
+			    stream ? ",\"stream\":true" : "");
+		for (int i = 0; i < N; i++)
+			add(w, 1.1 + i * 0.001, c[i].engine, 5 + (unsigned)i);
+		for (int i = N - 1; i >= 0; i--)
+			step(w, 2 + (N - i) * 0.01,
+			     &(struct out){ .id = c[i].engine,
+					    .tokens = 1,
+					    .finish = 1,
+					    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+			     1);
+		for (int i = 0; i < N; i++) {
+			if (!stream) {
+				body(w, 1 + i, 3 + i * 0.001, c[i].id, CHOICE(0), 1);
+				continue;
+			}
+			tx(w, 1 + i, SEC(3 + i * 0.001), STREAM_HEAD);
+			chunk(w, 1 + i, 3 + i * 0.001, c[i].id, 0, "length");
+			done(w, 1 + i, 3 + i * 0.001);
+		}
+		assert_int_equal(w->n, N);
+		for (int i = 0; i < N; i++) {
+			assert_string_equal(w->rec[i].id, c[i].id);
+			assert_int_equal(w->rec[i].n_request_ids, 1);
+			assert_string_equal(w->rec[i].request_ids[0], c[i].engine);
+			assert_int_equal(NSV(&w->rec[i], TOK_PROMPT), 5 + i);
+			found++;
+		}
+		assert_int_equal(found, N);
+		assert_int_equal(rp_timeline_stats(w->t)->not_joined, 0);
+		world_end(w);
+	}
+}
+
+/*
+ * One id used several times at once: the front end hands them over in any order.
+ * A record has what its counts confirm, or nothing.
+ */
+static void twins(void **st)
+{
+	static const char *const id[] = { "cmpl-t-0-00000003", "cmpl-t-0-00000001",
+					  "cmpl-t-0-00000002" };
+	static const unsigned tokens[] = { 3, 1, 2 };
+
+	(void)st;
+	for (int early = 0; early < 2; early++) { /* the request tells the id, or the response */
+		for (int same = 0; same < 2; same++) {
+			struct world *w = world_new();
+
+			vllm(w);
+			for (unsigned i = 0; i < 3; i++)
+				ask(w, 1 + i, 1 + i * 0.001, COMPLETIONS, early ? "t" : NULL, "");
+			for (unsigned i = 0; i < 3; i++)
+				add(w, 1.1 + i * 0.001, id[i], 5);
+			for (unsigned i = 0; i < 3; i++)
+				step(w, 2,
+				     &(struct out){ .id = id[i],
+						    .tokens = same ? 2 : tokens[i],
+						    .finish = 1,
+						    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+				     1);
+			for (unsigned i = 0; i < 3; i++)
+				body(w, 1 + i, 3, "cmpl-t", CHOICE(0), same ? 2 : 3 - i);
+			assert_int_equal(w->n, 3);
+			for (unsigned i = 0; i < 3; i++) {
+				const struct rp_record *r = &w->rec[i];
+
+				assert_int_equal(NSV(r, TOK_COMPLETION), same ? 2 : 3 - i);
+				if (i == 0 && !same) {
+					assert_string_equal(r->request_ids[0], id[0]);
+					same_double(r, RP_FIELD_M_TTFT, (2 - 1.6) * 1000);
+					continue;
+				}
+				assert_int_equal(r->n_request_ids, 0);
+				is_null(r, M_TTFT, "not_joined");
+			}
+			assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 6);
+			world_end(w);
+		}
+	}
+}
+
+/* n > 1 and several prompts: `metrics` null, counts per choice. */
+static void choices(void **st)
+{
+	static const char *const eng[2][4] = {
+		{ "0_cmpl-n-0-0000000a", "1_cmpl-n-0-0000000a", "2_cmpl-n-0-0000000a",
+		  "3_cmpl-n-0-0000000a" },
+		{ "cmpl-n-0-0000000a", "cmpl-n-1-0000000b", "cmpl-n-2-0000000c",
+		  "cmpl-n-3-0000000d" },
+	};
+	static const char *const more[2] = { ",\"n\":4", ",\"prompt\":[\"a\",\"b\",\"c\",\"d\"]" };
+
+	(void)st;
+	for (int kind = 0; kind < 2; kind++) {
+		for (int early = 0; early < 2; early++) { /* the ADDs are seen, or not */
+			struct world *w = world_new();
+			struct rp_record *r = &w->rec[0];
+			char extra[100];
+
+			vllm(w);
+			snprintf(extra, sizeof(extra), ",\"stream\":true%s", more[kind]);
+			ask(w, 1, 1, COMPLETIONS, NULL, extra);
+			for (int i = 0; early && i < 4; i++)
+				add(w, 1.1 + i * 0.001, eng[kind][i], 5);
+			tx(w, 1, SEC(1.2), STREAM_HEAD);
+			for (int i = 0; i < 4; i++) {
+				/* the first one's chunk is out before the others begin */
+				step(w, 2 + i * 0.1,
+				     &(struct out){ .id = eng[kind][i],
+						    .tokens = 1,
+						    .finish = -1,
+						    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+				     1);
+				chunk(w, 1, 2.01 + i * 0.1, "cmpl-n", (unsigned)i, NULL);
+			}
+			for (int i = 0; i < 4; i++)
+				step(w, 3 + i * 0.1,
+				     &(struct out){ .id = eng[kind][i],
+						    .tokens = 2 + (unsigned)i,
+						    .finish = 1 },
+				     1);
+			chunk(w, 1, 4, "cmpl-n", 0, "length");
+			usage(w, 1, 4, "cmpl-n", 18);
+			done(w, 1, 4);
+			assert_int_equal(w->n, 1);
+			assert_int_equal(r->choices, 4);
+			is_null(r, M_TTFT, "several_choices");
+			is_null(r, M_QUEUE, "several_choices");
+			is_null(r, M_TPS, "several_choices");
+			assert_int_equal(NSV(r, TOK_COMPLETION), 18);
+			assert_int_equal(NSV(r, TOK_PROMPT), 5);
+			assert_int_equal(r->n_choice_tokens, 4);
+			for (unsigned i = 0; i < 4; i++)
+				assert_int_equal(r->choice_tokens[i], 3 + i);
+			assert_int_equal(r->n_request_ids, 4);
+			assert_non_null(strstr(w->json[0], "\"choice_tokens\":[3,4,5,6]"));
+			is_ms(r, P_QUEUE, 100);
+			world_end(w);
+		}
+	}
+}
+
+/*
+ * A stop string is found in the front end: the engine says no finish, and its
+ * outputs on the way are nobody's. By usage, or by the abort where there is none.
+ */
+static void stop_string(void **st)
+{
+	const char *id = "cmpl-s-0-0000000a";
+
+	(void)st;
+	for (int with_usage = 0; with_usage < 2; with_usage++) {
+		for (int late = 0; late < 2; late++) { /* outputs before, or after the response */
+			struct world *w = world_new();
+			struct rp_record *r = &w->rec[0];
+
+			vllm(w);
+			ask(w, 1, 1, COMPLETIONS, NULL, ",\"stream\":true");
+			add(w, 1.1, id, 5);
+			tx(w, 1, SEC(1.2), STREAM_HEAD);
+			step(w, 2.0,
+			     &(struct out){ .id = id,
+					    .tokens = 1,
+					    .finish = -1,
+					    .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+			     1);
+			chunk(w, 1, 2.01, "cmpl-s", 0, NULL);
+			step(w, 2.5, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);
+			if (!late && with_usage)
+				step(w, 2.6, &(struct out){ .id = id, .tokens = 1, .finish = -1 },
+				     1);
+			abort_(w, 2.501, id);
+			if (!late)
+				step(w, 2.7, &(struct out){ .id = id, .tokens = 1, .finish = -1 },
+				     1);
+			chunk(w, 1, 2.72, "cmpl-s", 0, "stop");
+			if (with_usage)
+				usage(w, 1, 2.73, "cmpl-s", 2);
+			done(w, 1, 2.74);
+			if (late)
+				step(w, 2.8, &(struct out){ .id = id, .tokens = 1, .finish = -1 },
+				     1);
+			assert_int_equal(w->n, 1);
+			assert_string_equal(r->finish_reason, "stop");
+			assert_int_equal(NSV(r, TOK_COMPLETION), 2);
+			same_double(r, RP_FIELD_M_GENERATION, 500);
+			same_double(r, RP_FIELD_M_MEAN_ITL, 500);
+			same_double(r, RP_FIELD_M_TPS, 2 / ((2.5 - 1.75) * 1000) * 1000);
+			assert_non_null(strstr(w->json[0], "\"itl_ms\":[500]"));
+			assert_int_equal(rp_timeline_stats(w->t)->tasks_unclaimed, 0);
+			world_end(w);
+		}
+	}
+}
+
+/* The same with several choices: usage is their sum, and right for it. */
+static void stop_strings(void **st)
+{
+	static const char *const id[2] = { "0_cmpl-s-0-0000000a", "1_cmpl-s-0-0000000a" };
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, ",\"stream\":true,\"n\":2");
+	for (int i = 0; i < 2; i++)
+		add(w, 1.1, id[i], 5);
+	tx(w, 1, SEC(1.2), STREAM_HEAD);
+	for (int s = 0; s < 3; s++)
+		step(w, 2 + s * 0.1,
+		     (struct out[]){ { .id = id[0], .tokens = 1, .finish = -1 },
+				     { .id = id[1], .tokens = 1, .finish = s == 2 ? 1 : -1 } },
+		     2);
+	chunk(w, 1, 2.21, "cmpl-s", 0, "stop"); /* after two: the third was under way */
+	abort_(w, 2.22, id[0]);
+	chunk(w, 1, 2.23, "cmpl-s", 1, "length");
+	usage(w, 1, 2.24, "cmpl-s", 5);
+	done(w, 1, 2.25);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(NSV(r, TOK_COMPLETION), 5);
+	assert_int_equal(r->token_source, RP_TOKENS_USAGE);
+	assert_int_equal(r->choice_tokens[0] + r->choice_tokens[1], 6);
+	world_end(w);
+}
+
+/* Clients that go away: in the stream, and before they have heard anything. */
+static void hang_up(void **st)
+{
+	struct world *w = world_new();
+	const char *a = "cmpl-a-0-0000000a", *b = "cmpl-b-0-0000000b", *c = "cmpl-c-0-0000000c";
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1.0, COMPLETIONS, NULL, ",\"stream\":true");
+	add(w, 1.01, a, 5);
+	ask(w, 2, 1.1, COMPLETIONS, NULL, "");
+	add(w, 1.11, b, 6);
+	ask(w, 3, 1.2, COMPLETIONS, "c", "");
+	add(w, 1.21, c, 7);
+	tx(w, 1, SEC(1.5), STREAM_HEAD);
+	step(w, 2.0,
+	     &(struct out){ .id = a, .tokens = 1, .finish = -1, .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+	     1);
+	chunk(w, 1, 2.01, "cmpl-a", 0, NULL);
+	for (unsigned i = 1; i <= 3; i++) {
+		state(w, i, SEC(2.1), RP_PEER_RST);
+		close_conn(w, i, SEC(2.1) + 1000);
+	}
+	step(w, 2.105, &(struct out){ .id = a, .tokens = 1, .finish = -1 }, 1);
+	abort_(w, 2.11, a);
+	abort_(w, 2.12, b);
+	abort_(w, 2.13, c);
+	step(w, 2.2, &(struct out){ .id = a, .tokens = 1, .finish = -1 }, 1);
+	tick(w, SEC(3));
+	assert_int_equal(w->n, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		const struct rp_record *r = &w->rec[i];
+
+		assert_int_equal(r->end, RP_END_CLIENT_DISCONNECT);
+		assert_int_equal(r->n_request_ids, 1);
+		if (!strcmp(r->request_ids[0], a))
+			assert_int_equal(NSV(r, TOK_COMPLETION), 2);
+		else
+			is_null(r, M_QUEUE, "not_reached");
+	}
+	assert_int_equal(rp_timeline_stats(w->t)->not_joined, 0);
+	world_end(w);
+}
+
+/* Handed over twice, cut, foreign frames, unknown layouts, a dead engine. */
+static void odd_messages(void **st)
+{
+	const char *id = "cmpl-o-0-0000000a";
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+	static struct pack p;
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	add(w, 1.1, id, 5);
+	add(w, 1.1, id, 5);
+	for (int i = 0; i < 2; i++)
+		step(w, 2.0,
+		     &(struct out){ .id = id,
+				    .tokens = 1,
+				    .finish = -1,
+				    .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+		     1);
+	/* tensors travel in frames of their own, and may look like anything */
+	outputs(&p, 0, 2.25, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1, &some);
+	frame(w, CORE, SOCK_OUT, SEC(2.26), p.b, p.n, RP_MSG_MORE, 0);
+	outputs(&p, 0, 2.26, &(struct out){ .id = id, .tokens = 1, .finish = 0 }, 1, &some);
+	frame(w, CORE, SOCK_OUT, SEC(2.26), p.b, p.n, RP_MSG_MORE, 0);
+	frame(w, CORE, SOCK_OUT, SEC(2.26), p.b, p.n, 0, 0);
+	frame(w, CORE, SOCK_OUT + 1, SEC(2.3), "\xdc\xff\xff", 3, 0, 0);
+	frame(w, CORE, SOCK_OUT + 1, SEC(2.3), "hello, world", 12, 0, 0);
+	frame(w, CORE, SOCK_OUT, SEC(2.4), "ENGINE_CORE_DEAD", 16, 0, 0);
+	/* cut behind its output: the instant of the send has to do */
+	outputs(&p, 0, 2.5, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1, &some);
+	frame(w, CORE, SOCK_OUT, SEC(2.5), p.b, p.n - 60, 0, 60);
+	body(w, 1, 3, "cmpl-o", CHOICE(0), 3);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(NSV(r, TOK_COMPLETION), 3);
+	same_double(r, RP_FIELD_M_TTFT, 250);
+	assert_true(fabs(r->v[RP_FIELD_M_GENERATION].d - 500) < 1e-6);
+	assert_int_equal(rp_timeline_stats(w->t)->messages_repeated, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->messages_cut, 1);
+	assert_true(rp_timeline_stats(w->t)->messages_bad >= 1);
+	assert_non_null(strstr(w->notices, "died"));
+	assert_non_null(strstr(w->notices, "--payload"));
+	world_end(w);
+}
+
+/* Two API servers and two cores: joined by id; a step's parts are one step. */
+static void several(void **st)
+{
+	struct world *w = world_new();
+	const struct rp_stats *s;
+	const char *id[4] = { "cmpl-0-0-0000000a", "cmpl-1-0-0000000b", "cmpl-2-0-0000000c",
+			      "cmpl-3-0-0000000d" };
+
+	(void)st;
+	vllm(w);
+	for (unsigned i = 0; i < 4; i++)
+		ask(w, 1 + i, 1, COMPLETIONS, NULL, "");
+	for (unsigned k = 0; k < 3; k++) {
+		for (unsigned i = 0; i < 4; i++) {
+			struct out o = { .id = id[i], .tokens = 1, .finish = k == 2 ? 1 : -1 };
+
+			if (!k) {
+				o.ev[0] = (struct ev){ 1, 1.5 };
+				o.ev[1] = (struct ev){ 2, 1.75 };
+			}
+			/* rank i / 2 tells client i % 2; stats ride on the first */
+			step_of(w, CORE + i / 2, SOCK_OUT + i % 2, (int)(i / 2),
+				2 + k + (i % 2) * 2e-5, &o, 1, i % 2 ? NULL : &some);
+		}
+	}
+	for (unsigned i = 0; i < 4; i++) {
+		char rid[20];
+
+		snprintf(rid, sizeof(rid), "cmpl-%u", i);
+		body(w, 1 + i, 5, rid, CHOICE(0), 3);
+	}
+	assert_int_equal(w->n, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(w->rec[i].n_request_ids, 1);
+		assert_int_equal(w->rec[i].core_pid, CORE + i / 2);
+		assert_int_equal(w->rec[i].engine_index, (int)(i / 2));
+		assert_int_equal(NSV(&w->rec[i], TOK_COMPLETION), 3);
+	}
+	tick(w, SEC(6));
+	s = rp_timeline_stats(w->t);
+	assert_int_equal(s->n_cores, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(s->cores[i].steps, 3);
+		assert_int_equal(s->cores[i].tokens, 6);
+		assert_int_equal(s->cores[i].running, 1);
+		assert_int_equal(s->cores[i].prefix_queries, 60);
+		assert_int_equal(s->cores[i].prefix_hits, 24);
+	}
+	assert_int_equal(s->running, 2);
+	for (uint32_t c = CORE; c < CORE + 2; c++) {
+		struct rp_ev_proc e = {
+			.h = hdr(RP_EV_PROC, sizeof(e), SEC(7), c, c),
+			.what = RP_PROC_EXIT
+		};
+
+		feed(w, &e);
+	}
+	assert_int_equal(s->running, 0);
+	assert_true(s->cores[0].gone && s->cores[1].gone);
+	world_end(w);
+}
+
+/* Without log stats: no events. The queue time is estimated and says so. */
+static void estimated(void **st)
+{
+	struct world *w = world_new();
+	struct rp_record *r;
+	const char *a = "cmpl-a-0-0000000a", *b = "cmpl-b-0-0000000b", *c = "cmpl-c-0-0000000c";
+
+	(void)st;
+	vllm(w);
+	/* an idle engine takes it at once */
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	add(w, 1.01, a, 5);
+	step_of(w, CORE, SOCK_OUT, 0, 1.1,
+		&(struct out){ .id = a, .tokens = 1, .finish = -1, .prompt = 5 }, 1, NULL);
+	/* b comes in the middle of a step and is in the next */
+	ask(w, 2, 1.12, COMPLETIONS, NULL, "");
+	add(w, 1.13, b, 5);
+	step_of(w, CORE, SOCK_OUT, 0, 1.2, &(struct out){ .id = a, .tokens = 1, .finish = -1 }, 1,
+		NULL);
+	step_of(w, CORE, SOCK_OUT, 0, 1.3,
+		(struct out[]){ { .id = a, .tokens = 1, .finish = -1 },
+				{ .id = b, .tokens = 1, .finish = 1, .prompt = 5 } },
+		2, NULL);
+	/* c waits two steps long */
+	ask(w, 3, 1.31, COMPLETIONS, NULL, "");
+	add(w, 1.32, c, 5);
+	for (int i = 4; i < 7; i++)
+		step_of(w, CORE, SOCK_OUT, 0, 1 + i * 0.1,
+			&(struct out){ .id = a, .tokens = 1, .finish = i == 6 ? 1 : -1 }, 1, NULL);
+	step_of(w, CORE, SOCK_OUT, 0, 1.7,
+		&(struct out){ .id = c, .tokens = 1, .finish = 1, .prompt = 5 }, 1, NULL);
+	body(w, 1, 2, "cmpl-a", CHOICE(0), 6);
+	body(w, 2, 2, "cmpl-b", CHOICE(0), 1);
+	body(w, 3, 2, "cmpl-c", CHOICE(0), 1);
+	assert_int_equal(w->n, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		r = &w->rec[i];
+		assert_int_equal(r->estimate, RP_EST_STEPS);
+		assert_true(r->flags & RP_FLAG_ESTIMATED);
+		is_ms(r, P_QUEUE, i == 2 ? 200 : 0);
+		assert_non_null(strstr(w->json[i], "\"estimated\":{\"queue_time\":\"steps\"}"));
+		is_null(r, SCH_PREEMPTIONS, "not_reported");
+	}
+	is_ms(&w->rec[1], P_PREFILL, 100);
+	world_end(w);
+}
+
+/* Attached in the middle: no first token, no queue time, no made-up number. */
+static void midway(void **st)
+{
+	const char *id = "cmpl-m-0-0000000a";
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	step(w, 2, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);
+	step(w, 3, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1);
+	body(w, 1, 3.1, "cmpl-m", CHOICE(0), 7);
+	assert_int_equal(w->n, 1);
+	is_null(r, M_QUEUE, "not_seen");
+	is_null(r, M_TTFT, "not_seen");
+	assert_false(r->v[RP_FIELD_M_GENERATION].known);
+	assert_int_equal(NSV(r, TOK_COMPLETION), 7);
+	assert_int_equal(r->token_source, RP_TOKENS_USAGE);
+	world_end(w);
+}
+
+/* Engine requests that nobody asked for, and ends that do not pile up. */
+static void bounded(void **st)
+{
+	struct rp_timeline_opts o;
+	struct world *w;
+	char id[64];
+
+	(void)st;
+	rp_timeline_defaults(&o);
+	o.max_tasks = 100;
+	w = world_opts(&o);
+	vllm(w);
+	for (int i = 0; i < 1000; i++) {
+		snprintf(id, sizeof(id), "cmpl-%d-0-0000000a", i);
+		step(w, 1 + i * 0.01, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1);
+	}
+	assert_true(rp_timeline_stats(w->t)->limit_tasks > 0);
+	for (int i = 0; i < 100; i++)
+		tick(w, SEC(100 + i));
+	assert_int_equal(rp_timeline_stats(w->t)->tasks_unclaimed, 100);
+	step(w, 300, &(struct out){ .id = "cmpl-x-0-0000000a", .tokens = 1, .finish = -1 }, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 900);
+	world_end(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(same_numbers), cmocka_unit_test(b1),
+		cmocka_unit_test(ids),		cmocka_unit_test(twins),
+		cmocka_unit_test(choices),	cmocka_unit_test(stop_string),
+		cmocka_unit_test(stop_strings), cmocka_unit_test(hang_up),
+		cmocka_unit_test(odd_messages), cmocka_unit_test(several),
+		cmocka_unit_test(estimated),	cmocka_unit_test(midway),
+		cmocka_unit_test(bounded),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

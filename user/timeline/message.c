@@ -1,0 +1,1064 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * message.c - what an engine's processes tell each other (vLLM, Aphrodite): the
+ * scheduler's steps, and engine requests that find their HTTP request by its id.
+ *
+ * An engine request is a struct task with a name. It is born with its ADD (sent
+ * by the front end, where that is seen) or with its first output. The response
+ * says its id later, at the end when it does not stream: until then the task is
+ * kept unclaimed, its token instants with it. After its end it stays for a while
+ * as a tombstone, since outputs may still come that nobody waits for.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/vllm.h"
+#include "timeline/internal.h"
+
+#define TOMBSTONE_NS 10000000000LL /* a step that was under way, and slow */
+#define UNCLAIMED_NS 60000000000LL /* its response is not written yet, or never */
+#define REAP_NS 1000000000LL
+#define MAX_STREAMS 4096
+/* The engine's clock is ours unless it lives in another time namespace. */
+#define CLOCK_EARLY_NS 1000000LL
+#define CLOCK_LATE_NS 60000000000LL
+/* Messages of one step to several front ends are made in a row. */
+#define ONE_STEP_NS 2000000LL
+#define STEP_SOCKETS 64
+#define RECENT_STEPS 256
+
+struct stream {		  /* one zmq socket: a multipart message arrives frame by frame */
+	int type;	  /* the request type that was the last frame, or -1 */
+	bool aux;	  /* the frames to come belong to a message that was read */
+	double last_step; /* timestamp of the last outputs, against repeats */
+};
+
+/* The public part is st.cores[i]; these go with it. */
+struct core {
+	bool open; /* a step is being put together */
+	struct rp_step_info step;
+	uint64_t socks[STEP_SOCKETS];
+	unsigned n_socks;
+	bool busy; /* the last step left requests at work */
+	int64_t recent[RECENT_STEPS];
+	uint64_t n_recent;
+};
+
+struct messages {
+	struct rp_map streams; /* (pid, sock) -> struct stream */
+	struct rp_map names;   /* (root pid, hash) -> struct task_name, chained */
+	struct rp_map ids;     /* (root pid, hash of a response id) -> struct request, chained */
+	struct core core[RP_MAX_CORES];
+	int64_t reaped;
+};
+
+/* One message on its way through the decoder. */
+struct ctx {
+	struct rp_timeline *t;
+	struct session *s;
+	const struct rp_ev_msg *e;
+	struct stream *st;
+	struct core *c;
+	struct rp_core *pub;
+	int64_t ts;    /* the step's instant, ns of our clock */
+	int64_t shift; /* ours minus the engine's, when they differ */
+	double stamp;  /* the step's timestamp; NAN when cut */
+	bool repeated;
+};
+
+static uint64_t hash_bytes(const char *p, size_t n)
+{
+	uint64_t h = 0xcbf29ce484222325ULL; /* FNV-1a */
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ (uint8_t)p[i]) * 0x100000001b3ULL;
+	return h >> 1; /* task ids are signed */
+}
+
+static struct messages *get(struct rp_timeline *t)
+{
+	if (!t->msgs)
+		t->msgs = rp_tl_alloc(t, sizeof(*t->msgs));
+	return t->msgs;
+}
+
+/* ---- names ---- */
+
+static void names_add(struct rp_timeline *t, struct task *k)
+{
+	size_t start, len[RP_TASK_NAMES];
+	int n = rp_vllm_names(k->name, k->name_len, &start, &k->choice, len);
+
+	for (int i = 0; i < n; i++) {
+		struct task_name *r = &k->names[i], *first;
+		uint64_t h = hash_bytes(k->name + start, len[i]);
+
+		r->task = k;
+		r->start = (uint16_t)start;
+		r->len = (uint16_t)len[i];
+		r->hash = h;
+		first = rp_map_get(&t->msgs->names, k->pid, h);
+		r->next = first;
+		if (rp_map_put(&t->msgs->names, k->pid, h, r))
+			return;
+		k->n_names = (uint8_t)(i + 1);
+	}
+}
+
+static void names_del(struct rp_timeline *t, struct task *k)
+{
+	for (unsigned i = 0; i < k->n_names; i++) {
+		struct task_name *r = &k->names[i];
+		struct task_name *first = rp_map_get(&t->msgs->names, k->pid, r->hash);
+
+		if (first == r) {
+			if (r->next)
+				rp_map_put(&t->msgs->names, k->pid, r->hash, r->next);
+			else
+				rp_map_del(&t->msgs->names, k->pid, r->hash);
+			continue;
+		}
+		while (first && first->next != r)
+			first = first->next;
+		if (first)
+			first->next = r->next;
+	}
+	k->n_names = 0;
+}
+
+/* ---- tasks ---- */
+
+static struct task *task_find(struct rp_timeline *t, const struct session *s, const char *id,
+			      size_t len)
+{
+	struct task *k = rp_map_get(&t->tasks, s->root_pid, hash_bytes(id, len));
+
+	return k && k->name && k->name_len == len && !memcmp(k->name, id, len) ? k : NULL;
+}
+
+static void reap(struct rp_timeline *t, int64_t tombstone);
+
+static struct task *task_new(struct ctx *x, const char *id, size_t len)
+{
+	struct rp_timeline *t = x->t;
+	uint64_t h = hash_bytes(id, len);
+	struct task *k;
+
+	if (t->tasks.len >= t->o.max_tasks)
+		reap(t, REAP_NS);
+	if (t->tasks.len >= t->o.max_tasks || rp_map_get(&t->tasks, x->s->root_pid, h)) {
+		t->st.limit_tasks++;
+		return NULL;
+	}
+	k = rp_tl_alloc(t, sizeof(*k));
+	if (!k)
+		return NULL;
+	k->name = rp_tl_alloc(t, len + 1);
+	if (!k->name) {
+		rp_tl_free(t, k, sizeof(*k));
+		return NULL;
+	}
+	memcpy(k->name, id, len);
+	k->name_len = (uint16_t)len;
+	k->pid = x->s->root_pid;
+	k->id = (int64_t)h;
+	k->s = x->s;
+	k->t_seen = (int64_t)x->e->h.ts;
+	k->t_queued = k->t_scheduled = k->t_first = k->t_last = k->t_final = k->t_released =
+		RP_NONE;
+	k->t_added = k->t_abort = k->prev_token = RP_NONE;
+	k->e_queued = k->e_scheduled = k->e_first = k->e_last = NAN;
+	k->prompt = k->cached = RP_NONE;
+	k->finish = RP_VLLM_RUNNING;
+	if (rp_map_put(&t->tasks, k->pid, h, k)) {
+		rp_tl_free(t, k->name, len + 1);
+		rp_tl_free(t, k, sizeof(*k));
+		return NULL;
+	}
+	names_add(t, k);
+	return k;
+}
+
+void rp_tl_task_name_free(struct rp_timeline *t, struct task *k)
+{
+	if (!k->name)
+		return;
+	names_del(t, k);
+	t->st.memory -= k->marks.cap * sizeof(struct rp_mark);
+	free(k->marks.m);
+	rp_tl_free(t, k->name, (size_t)k->name_len + 1);
+	k->name = NULL;
+}
+
+/* ---- claims: which HTTP request is it? ---- */
+
+/* Behind the response id stand "-<i>" for completions, and 8 random hex digits. */
+static bool random_tail(const struct task *k)
+{
+	const char *p = k->name + k->name_len;
+
+	if (k->name_len < 10 || p[-9] != '-')
+		return false;
+	for (int i = 1; i <= 8; i++)
+		if (!strchr("0123456789abcdef", p[-i]))
+			return false;
+	return true;
+}
+
+static int expected_name(const struct task *k, enum rp_operation op)
+{
+	return (op == RP_OP_COMPLETION || op == RP_OP_EMBEDDINGS || op == RP_OP_RERANK) +
+	       random_tail(k);
+}
+
+static bool generative(enum rp_operation op)
+{
+	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
+}
+
+static bool wants_more(const struct request *q)
+{
+	if (!generative(q->r.operation))
+		return q->n_tasks < RP_CHOICES_TOLD;
+	return q->n_tasks < (unsigned)q->r.choices;
+}
+
+static void join(struct rp_timeline *t, struct request *q, struct task *k)
+{
+	struct task **p = &q->tasks;
+
+	k->req = q;
+	q->twin |= k->twin;
+	/* completions put the prompt's number at the end, n > 1 its choice in front */
+	while (*p && ((*p)->choice < k->choice ||
+		      ((*p)->choice == k->choice && (*p)->t_seen <= k->t_seen)))
+		p = &(*p)->next_of_req;
+	k->next_of_req = *p;
+	*p = k;
+	q->n_tasks++;
+	if (k->t_released == RP_NONE)
+		q->n_open++;
+	t->st.tokens_completion += k->tokens;
+	q->r.core_pid = k->core_pid;
+	q->r.engine_index = (int)k->index;
+	/* what it did before it was known whose it is */
+	for (size_t i = 0; i < k->marks.n; i++) {
+		const struct rp_mark *m = &k->marks.m[i];
+
+		rp_tl_step_tokens(t, q, k, m->ts, m->tokens);
+	}
+	t->st.memory -= k->marks.cap * sizeof(struct rp_mark);
+	free(k->marks.m);
+	k->marks = (struct marks){ 0 };
+}
+
+static bool fits(const struct request *q, const struct task *k)
+{
+	return !k->req && !k->dead && k->t_seen >= q->r.t_start;
+}
+
+/* The response's id is known: its tasks, the likeliest and oldest first. */
+static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
+{
+	const char *id = q->id_key;
+	size_t len = strlen(id);
+
+	while (wants_more(q)) {
+		struct task_name *all = rp_map_get(&t->msgs->names, q->s->root_pid, h);
+		struct task *best = NULL;
+		unsigned n = 0;
+		int off = 0;
+
+		for (struct task_name *r = all; r; r = r->next) {
+			struct task *k = r->task;
+			int d;
+
+			if (r->len != len || memcmp(k->name + r->start, id, len) || !fits(q, k))
+				continue;
+			d = abs((int)(r - k->names) - expected_name(k, q->r.operation));
+			n = best && d > off ? n : best && d == off ? n + 1 : 1;
+			if (!best || d < off || (d == off && k->t_seen < best->t_seen)) {
+				best = k;
+				off = d;
+			}
+		}
+		if (!best)
+			return;
+		/* more than it can have: some are another's, who sent the same id */
+		q->twin |= q->n_tasks + n > (unsigned)q->r.choices && generative(q->r.operation);
+		for (struct task_name *r = all; q->twin && r; r = r->next)
+			r->task->twin = true;
+		join(t, q, best);
+	}
+}
+
+/* The same from the other side: a task turned up after its request's id. */
+static void claim_for(struct rp_timeline *t, struct task *k)
+{
+	struct request *best = NULL;
+	unsigned n = 0;
+	int off = 0;
+
+	for (unsigned i = 0; i < k->n_names; i++) {
+		struct task_name *r = &k->names[i];
+		struct request *q = rp_map_get(&t->msgs->ids, k->pid, r->hash);
+
+		for (; q; q = q->id_next) {
+			int d = abs((int)i - expected_name(k, q->r.operation));
+
+			if (strlen(q->id_key) != r->len ||
+			    memcmp(q->id_key, k->name + r->start, r->len) || !wants_more(q) ||
+			    !fits(q, k))
+				continue;
+			n = best && d > off ? n : best && d == off ? n + 1 : 1;
+			if (!best || d < off || (d == off && q->r.t_start < best->r.t_start)) {
+				best = q;
+				off = d;
+			}
+		}
+	}
+	if (!best)
+		return;
+	if (n > 1) {
+		struct request *q = rp_map_get(&t->msgs->ids, k->pid, best->id_hash);
+
+		for (; q; q = q->id_next)
+			q->twin |= !strcmp(q->id_key, best->id_key) && wants_more(q) && fits(q, k);
+	}
+	join(t, best, k);
+}
+
+/*
+ * Several requests with one id at once: the oldest got the oldest, which is a
+ * guess. It stands if the response's counts are those of this one and no other.
+ */
+void rp_tl_twin_check(struct rp_timeline *t, struct request *q)
+{
+	struct task *k = q->tasks;
+	bool sure;
+
+	q->twin &= k != NULL;
+	if (!q->twin)
+		return;
+	sure = q->n_tasks == 1 && q->r.choices == 1 && q->r.end == RP_END_COMPLETE &&
+	       q->r.tok_prompt == k->prompt && q->r.tok_completion_usage == (int64_t)k->tokens;
+	for (unsigned i = 0; sure && i < k->n_names; i++) {
+		struct task_name *r = rp_map_get(&t->msgs->names, k->pid, k->names[i].hash);
+
+		for (; sure && r; r = r->next)
+			sure = r->task == k || r->task->prompt != k->prompt ||
+			       r->task->tokens != k->tokens;
+	}
+	if (sure)
+		return;
+	rp_tl_tasks_detach(t, q);
+	q->n_tasks = 0;
+	q->eng.n = 0;
+	q->r.core_pid = 0;
+	q->r.engine_index = 0;
+}
+
+static void ids_del(struct rp_timeline *t, struct request *q)
+{
+	struct request *first;
+
+	if (!q->id_key[0] || !t->msgs)
+		return;
+	first = rp_map_get(&t->msgs->ids, q->s->root_pid, q->id_hash);
+	if (first == q) {
+		if (q->id_next)
+			rp_map_put(&t->msgs->ids, q->s->root_pid, q->id_hash, q->id_next);
+		else
+			rp_map_del(&t->msgs->ids, q->s->root_pid, q->id_hash);
+	} else {
+		while (first && first->id_next != q)
+			first = first->id_next;
+		if (first)
+			first->id_next = q->id_next;
+	}
+	q->id_key[0] = '\0';
+	q->id_next = NULL;
+}
+
+void rp_tl_id_known(struct rp_timeline *t, struct request *q, const char *id)
+{
+	if (!q->s->has_role[RP_ROLE_VLLM] || !q->recorded || !strcmp(q->id_key, id) || !get(t))
+		return;
+	ids_del(t, q);
+	snprintf(q->id_key, sizeof(q->id_key), "%s", id);
+	q->id_hash = hash_bytes(id, strlen(q->id_key));
+	q->id_next = rp_map_get(&t->msgs->ids, q->s->root_pid, q->id_hash);
+	if (rp_map_put(&t->msgs->ids, q->s->root_pid, q->id_hash, q)) {
+		q->id_key[0] = '\0';
+		q->id_next = NULL;
+		return;
+	}
+	claim(t, q, q->id_hash);
+}
+
+/*
+ * The front ends take the client's X-Request-Id for the random part of the id:
+ * such a request is known to the engine before its response begins.
+ * (vllm/entrypoints/openai/serving_engine.py, _base_request_id)
+ */
+void rp_tl_id_expected(struct rp_timeline *t, struct request *q)
+{
+	static const char *const prefix[RP_OP_COUNT] = {
+		[RP_OP_CHAT] = "chatcmpl",
+		[RP_OP_COMPLETION] = "cmpl",
+		[RP_OP_EMBEDDINGS] = "embd",
+	};
+	char id[RP_ID_MAX];
+	const char *p = prefix[q->r.operation];
+	int n;
+
+	if (!p || !q->r.x_request_id[0] || !q->s->has_role[RP_ROLE_VLLM])
+		return;
+	n = snprintf(id, sizeof(id), "%s-%s", p, q->r.x_request_id);
+	if (n > 0 && (size_t)n < sizeof(id))
+		rp_tl_id_known(t, q, id);
+}
+
+void rp_tl_id_forget(struct rp_timeline *t, struct request *q)
+{
+	ids_del(t, q);
+}
+
+/*
+ * A client went away before its response said an id. The front end then aborts
+ * the engine request: the only one nobody claims, of the only such client.
+ */
+static void claim_abandoned(struct rp_timeline *t, struct task *k, uint32_t pid)
+{
+	struct request *only = NULL;
+
+	if (k->req || k->t_added == RP_NONE)
+		return;
+	for (struct request *q = t->pending; q; q = q->next) {
+		if (q->r.end != RP_END_CLIENT_DISCONNECT || q->n_tasks || q->r.id[0] ||
+		    q->r.pid != pid || q->s != k->s || q->r.t_request_end == RP_NONE ||
+		    q->r.t_request_end > k->t_added)
+			continue;
+		if (only)
+			return;
+		only = q;
+	}
+	if (only)
+		join(t, only, k);
+}
+
+/* ---- tokens ---- */
+
+static void keep_mark(struct rp_timeline *t, struct task *k, int64_t ts, uint32_t tokens)
+{
+	struct marks *m = &k->marks;
+
+	if (m->n == m->cap) {
+		size_t cap = m->cap ? m->cap * 2 : 16, more = (cap - m->cap) * sizeof(*m->m);
+		struct rp_mark *p = NULL;
+
+		if (cap <= t->o.max_marks && t->st.memory + more <= t->o.memory_max)
+			p = realloc(m->m, cap * sizeof(*p));
+		if (!p) {
+			t->st.limit_marks++;
+			k->marks_lost = true;
+			return;
+		}
+		t->st.memory += more;
+		m->m = p;
+		m->cap = cap;
+	}
+	m->m[m->n++] = (struct rp_mark){ .ts = ts, .tokens = tokens };
+}
+
+void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k, int64_t ts,
+		       uint32_t tokens)
+{
+	if (!tokens)
+		return;
+	if (k->prev_token != RP_NONE)
+		rp_tl_gap(t, q, false, (ts - k->prev_token) / tokens, tokens);
+	else if (tokens > 1 && k->gaps_from_start)
+		rp_tl_gap(t, q, false, 0, tokens - 1);
+	rp_tl_mark(t, q, &q->eng, ts, tokens, k->choice);
+	k->prev_token = ts;
+}
+
+/* ---- steps ---- */
+
+static struct core *core_of(struct ctx *x, int64_t index)
+{
+	struct rp_timeline *t = x->t;
+	unsigned i;
+
+	for (i = 0; i < t->st.n_cores; i++)
+		if (t->st.cores[i].pid == x->e->h.pid && t->st.cores[i].index == index)
+			break;
+	if (i == t->st.n_cores) {
+		if (i == RP_MAX_CORES) {
+			/* engines that were restarted leave their places */
+			for (i = 0; i < RP_MAX_CORES && !t->st.cores[i].gone; i++)
+				;
+			if (i == RP_MAX_CORES) {
+				t->st.limit_cores++;
+				return NULL;
+			}
+		} else {
+			t->st.n_cores++;
+		}
+		t->st.cores[i] = (struct rp_core){
+			.pid = x->e->h.pid, .index = index, .kv_usage = NAN, .last_step = RP_NONE
+		};
+		t->msgs->core[i] = (struct core){ 0 };
+	}
+	x->pub = &t->st.cores[i];
+	return &t->msgs->core[i];
+}
+
+static void step_end(struct rp_timeline *t, struct core *c)
+{
+	if (!c->open)
+		return;
+	c->open = false;
+	c->busy = c->step.requests > c->step.finished;
+	for (unsigned i = 0; i < t->n_obs; i++)
+		if (t->obs[i].step)
+			t->obs[i].step(t->obs[i].ctx, &c->step);
+}
+
+static void add_count(int64_t *to, int64_t n)
+{
+	if (n != RP_VLLM_UNKNOWN)
+		*to = (*to == RP_NONE ? 0 : *to) + n;
+}
+
+static void step_begin(struct ctx *x)
+{
+	struct rp_step_info *s = &x->c->step;
+	struct core *c = x->c;
+
+	for (unsigned i = 0; c->open && i < c->n_socks; i++)
+		if (c->socks[i] == x->e->sock)
+			step_end(x->t, c);
+	if (c->open && (x->ts - s->ts > ONE_STEP_NS || c->n_socks == STEP_SOCKETS))
+		step_end(x->t, c);
+	if (!c->open) {
+		*s = (struct rp_step_info){
+			.engine = x->s->engine,
+			.version = x->s->version,
+			.pid = x->pub->pid,
+			.index = x->pub->index,
+			.seq = ++x->pub->steps,
+			.ts = x->ts,
+			.sent = (int64_t)x->e->h.ts,
+			.step_ns = RP_NONE,
+			.wall_offset = x->t->wall_offset,
+			.running = RP_NONE,
+			.waiting = RP_NONE,
+			.kv_usage = NAN,
+			.prefix_queries = RP_NONE,
+			.prefix_hits = RP_NONE,
+			.spec_drafts = RP_NONE,
+			.spec_draft_tokens = RP_NONE,
+			.spec_accepted_tokens = RP_NONE,
+		};
+		if (c->busy && x->pub->last_step != RP_NONE && x->ts >= x->pub->last_step)
+			s->step_ns = x->ts - x->pub->last_step;
+		x->pub->last_step = x->ts;
+		c->recent[c->n_recent++ % RECENT_STEPS] = x->ts;
+		c->open = true;
+		c->n_socks = 0;
+	}
+	c->socks[c->n_socks++] = x->e->sock;
+}
+
+static void take_stats(struct ctx *x, const struct rp_vllm_stats *v)
+{
+	struct rp_stats *st = &x->t->st;
+	struct rp_step_info *s = &x->c->step;
+	struct rp_core *p = x->pub;
+
+	if (v->running != RP_VLLM_UNKNOWN && v->waiting != RP_VLLM_UNKNOWN) {
+		if (p->stats) {
+			st->running -= (uint64_t)p->running;
+			st->waiting -= (uint64_t)p->waiting;
+		}
+		p->running = s->running = v->running < 0 ? 0 : v->running;
+		p->waiting = s->waiting = v->waiting < 0 ? 0 : v->waiting;
+		st->running += (uint64_t)p->running;
+		st->waiting += (uint64_t)p->waiting;
+		st->scheduler_known = true;
+		p->stats = true;
+	}
+	s->has_stats = true;
+	p->kv_usage = s->kv_usage = v->kv_usage;
+	add_count(&s->prefix_queries, v->prefix_queries);
+	add_count(&s->prefix_hits, v->prefix_hits);
+	if (v->prefix_queries > 0)
+		p->prefix_queries += (uint64_t)v->prefix_queries;
+	if (v->prefix_hits > 0)
+		p->prefix_hits += (uint64_t)v->prefix_hits;
+	add_count(&s->spec_drafts, v->spec_drafts);
+	add_count(&s->spec_draft_tokens, v->spec_draft_tokens);
+	add_count(&s->spec_accepted_tokens, v->spec_accepted_tokens);
+	if (v->spec_drafts == RP_VLLM_UNKNOWN)
+		return;
+	p->spec = true;
+	p->spec_drafts += v->spec_drafts > 0 ? (uint64_t)v->spec_drafts : 0;
+	p->spec_draft_tokens += v->spec_draft_tokens > 0 ? (uint64_t)v->spec_draft_tokens : 0;
+	p->spec_accepted_tokens += v->spec_accepted_tokens > 0 ? (uint64_t)v->spec_accepted_tokens :
+								 0;
+}
+
+static int64_t to_ns(double s)
+{
+	return s > -1e9 && s < 1e9 ? (int64_t)llround(s * 1e9) : RP_NONE;
+}
+
+static void on_step(void *ctx, const struct rp_vllm_step *v)
+{
+	struct ctx *x = ctx;
+	int64_t sent = (int64_t)x->e->h.ts, ns = to_ns(v->timestamp);
+
+	x->stamp = v->timestamp;
+	x->ts = sent;
+	/* pyzmq tries again after a full queue or a signal: one and the same message */
+	if (!isnan(v->timestamp) && v->timestamp == x->st->last_step) {
+		x->repeated = true;
+		x->t->st.messages_repeated++;
+		return;
+	}
+	if (!isnan(v->timestamp))
+		x->st->last_step = v->timestamp;
+	if (v->has_utility && !v->n_outputs && !v->has_stats)
+		return; /* an answer to a call, between steps */
+	if (ns != RP_NONE) {
+		if (ns > sent + CLOCK_EARLY_NS || sent - ns > CLOCK_LATE_NS)
+			x->shift = sent - ns;
+		x->ts = ns + x->shift;
+	}
+	x->c = core_of(x, v->engine_index > 0 ? v->engine_index : 0);
+	if (!x->c)
+		return;
+	step_begin(x);
+	x->c->step.cut |= isnan(v->timestamp);
+	if (v->has_stats && !x->t->o.hide_events) {
+		x->s->log_stats = true;
+		take_stats(x, &v->stats);
+	}
+}
+
+static int64_t ours(const struct ctx *x, double s)
+{
+	int64_t ns = to_ns(s);
+
+	return ns == RP_NONE ? RP_NONE : ns + x->shift;
+}
+
+static void on_event(struct ctx *x, struct task *k, const struct rp_vllm_event *v)
+{
+	int64_t ns = ours(x, v->ts);
+
+	if (ns == RP_NONE || ns > (int64_t)x->e->h.ts) {
+		x->t->st.invalid_order++;
+		return;
+	}
+	switch (v->type) {
+	case RP_VLLM_QUEUED:
+		if (isnan(k->e_queued)) {
+			k->e_queued = v->ts;
+			k->t_queued = ns;
+		} else {
+			k->requeues++;
+			k->wait_from = ns;
+			k->wait = &k->requeue_ns;
+		}
+		break;
+	case RP_VLLM_SCHEDULED:
+		if (isnan(k->e_scheduled)) {
+			k->e_scheduled = v->ts;
+			k->t_scheduled = ns;
+		} else if (k->wait) {
+			*k->wait += ns > k->wait_from ? ns - k->wait_from : 0;
+			k->wait = NULL;
+		}
+		break;
+	case RP_VLLM_PREEMPTED:
+		k->preemptions++;
+		k->wait_from = ns;
+		k->wait = &k->preempted_ns;
+		if (x->c) {
+			x->pub->preemptions++;
+			x->c->step.preempted++;
+		}
+		break;
+	default:
+		break;
+	}
+	k->told = true;
+}
+
+/*
+ * No events (--disable-log-stats): a request is first scheduled at the start of
+ * the step that brings its first token, at the earliest; that start is the end
+ * of the step before. It was queued at the first look into the mailbox after its
+ * ADD was sent: at once in an idle engine, else at the end of the step under way.
+ */
+static void estimate(struct ctx *x, struct task *k)
+{
+	struct core *c = x->c;
+	uint64_t n, i, oldest;
+	int64_t queued, start = RP_NONE;
+
+	if (k->t_added == RP_NONE || !c || !c->n_recent)
+		return;
+	n = c->n_recent - 1; /* this step */
+	oldest = n > RECENT_STEPS - 1 ? n - (RECENT_STEPS - 1) : 0;
+	if (n > oldest)
+		start = c->recent[(n - 1) % RECENT_STEPS];
+	queued = k->t_added;
+	for (i = n; i > oldest && c->recent[(i - 1) % RECENT_STEPS] >= k->t_added; i--)
+		queued = c->recent[(i - 1) % RECENT_STEPS];
+	k->t_queued = queued;
+	k->t_scheduled = start != RP_NONE && start > queued ? start : queued;
+	k->estimate = RP_EST_STEPS;
+}
+
+static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
+{
+	/* Without any sign of a beginning it is one that ran before we came. */
+	if (k->t_added == RP_NONE && !o->n_events && o->prompt_tokens == RP_VLLM_UNKNOWN)
+		k->no_first = true;
+	if ((!o->n_events || x->t->o.hide_events) && !x->s->log_stats && !k->no_first)
+		estimate(x, k);
+	k->gaps_from_start = !k->no_first;
+	if (o->prompt_tokens != RP_VLLM_UNKNOWN)
+		k->prompt = o->prompt_tokens;
+	if (o->cached_tokens != RP_VLLM_UNKNOWN)
+		k->cached = o->cached_tokens;
+}
+
+static void on_output(void *ctx, const struct rp_vllm_output *o)
+{
+	struct ctx *x = ctx;
+	struct rp_timeline *t = x->t;
+	struct request *q;
+	struct task *k;
+	bool first;
+
+	if (x->repeated)
+		return;
+	if (x->c) {
+		struct rp_step_info *s = &x->c->step;
+
+		s->requests++;
+		s->tokens += o->tokens;
+		s->finished += o->finish != RP_VLLM_RUNNING;
+		if (o->tokens > s->max_tokens)
+			s->max_tokens = o->tokens;
+		x->pub->tokens += o->tokens;
+		x->pub->outputs++;
+	}
+	k = task_find(t, x->s, o->id, o->id_len);
+	if (k && k->dead)
+		return;
+	if (!k) {
+		k = task_new(x, o->id, o->id_len);
+		if (!k)
+			return;
+		claim_for(t, k);
+	}
+	first = !k->steps++;
+	k->core_pid = x->e->h.pid;
+	k->index = x->pub ? x->pub->index : 0;
+	if (k->req) {
+		k->req->r.core_pid = k->core_pid;
+		k->req->r.engine_index = (int)k->index;
+	}
+	for (uint32_t i = 0; i < o->n_events && !t->o.hide_events; i++)
+		on_event(x, k, &o->events[i]);
+	if (first)
+		first_output(x, k, o);
+	if (first && x->c)
+		x->c->step.first_tokens += o->tokens > 0;
+	if (o->pooled) {
+		k->pooled = true;
+	} else {
+		if (k->t_first == RP_NONE) {
+			k->t_first = x->ts;
+			k->e_first = x->stamp;
+		}
+		k->t_last = x->ts;
+		k->e_last = x->stamp;
+		k->no_last = false;
+	}
+	k->tokens += o->tokens;
+	k->last[k->n_last++ % RP_TASK_LAST] = (struct task_output){
+		.sent = (int64_t)x->e->h.ts, .ts = x->ts, .stamp = x->stamp, .tokens = k->tokens
+	};
+	q = k->req;
+	if (q) {
+		t->st.tokens_completion += o->tokens;
+		rp_tl_step_tokens(t, q, k, x->ts, o->tokens);
+	} else if (o->tokens && !k->marks_lost) {
+		keep_mark(t, k, x->ts, o->tokens);
+	}
+	if (o->finish == RP_VLLM_RUNNING)
+		return;
+	k->finish = o->finish;
+	k->t_final = x->ts;
+	rp_tl_task_over(t, k, x->ts);
+	if (q && !q->conn)
+		rp_tl_pending(t, false);
+}
+
+/* ---- what the front end sends ---- */
+
+static void on_add(void *ctx, const struct rp_vllm_request *r)
+{
+	struct ctx *x = ctx;
+	struct task *k = task_find(x->t, x->s, r->id, r->id_len);
+
+	if (k)
+		return; /* handed over again */
+	k = task_new(x, r->id, r->id_len);
+	if (!k)
+		return;
+	k->t_added = (int64_t)x->e->h.ts;
+	if (r->prompt_tokens != RP_VLLM_UNKNOWN)
+		k->prompt = r->prompt_tokens;
+	claim_for(x->t, k);
+}
+
+static void on_abort(void *ctx, const char *id, size_t len)
+{
+	struct ctx *x = ctx;
+	struct task *k = task_find(x->t, x->s, id, len);
+	struct request *q;
+
+	if (!k || k->dead || k->t_released != RP_NONE)
+		return;
+	k->t_abort = (int64_t)x->e->h.ts;
+	claim_abandoned(x->t, k, x->e->h.pid);
+	q = k->req;
+	rp_tl_task_over(x->t, k, k->t_abort);
+	if (q && !q->conn)
+		rp_tl_pending(x->t, false);
+}
+
+static void on_ready(void *ctx, const char *version, size_t len)
+{
+	struct ctx *x = ctx;
+
+	if (!x->s->version[0] && len && len < sizeof(x->s->version)) {
+		memcpy(x->s->version, version, len);
+		x->s->version[len] = '\0';
+	}
+}
+
+void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
+{
+	struct ctx x = { .t = t, .s = rp_tl_session(t, e->h.pid), .e = e, .stamp = NAN };
+	const struct rp_vllm_sink sink = {
+		.ctx = &x,
+		.step = on_step,
+		.output = on_output,
+		.add = on_add,
+		.abort = on_abort,
+		.ready = on_ready,
+	};
+	enum rp_vllm_kind kind = RP_VLLM_KIND_OTHER;
+	bool more = e->send_flags & RP_MSG_MORE;
+	struct stream *st;
+	int type = -1, err;
+
+	if (e->hook >= RP_MAX_HOOKS)
+		return;
+	if (!(e->h.flags & RP_F_SYNTH))
+		rp_tl_hook_seq(t, e->hook, e->seq, e->h.tid);
+	t->st.hook_hits[e->hook]++;
+	if (x.s->roles[e->hook] != RP_ROLE_VLLM || !get(t))
+		return;
+	st = rp_map_get(&t->msgs->streams, e->h.pid, e->sock);
+	if (!st) {
+		if (t->msgs->streams.len >= MAX_STREAMS)
+			return;
+		st = rp_tl_alloc(t, sizeof(*st));
+		if (!st)
+			return;
+		st->type = -1;
+		st->last_step = NAN;
+		if (rp_map_put(&t->msgs->streams, e->h.pid, e->sock, st)) {
+			rp_tl_free(t, st, sizeof(*st));
+			return;
+		}
+	}
+	x.st = st;
+	/*
+	 * Front end to engine: [identity of 2 bytes] [type of 1] [request] [aux...];
+	 * engine to front end: [outputs] [aux...]. What stands in a frame of 1 or 2
+	 * bytes may be kept: it is an engine's number, or the type.
+	 */
+	if (e->total <= 2 && more) {
+		st->type = e->total == 1 && e->len == 1 ? e->payload[0] : -1;
+		st->aux = false;
+		if (keep)
+			memcpy(keep, e->payload, e->len);
+		return;
+	}
+	if (st->type < 0 && st->aux) {
+		st->aux = more;
+		return;
+	}
+	type = st->type;
+	st->type = -1;
+	st->aux = more;
+	err = rp_vllm_decode(type, e->payload, e->len, e->missing > 0, keep, &sink, &kind);
+	if (e->missing) {
+		t->st.messages_cut++;
+		rp_tl_notice(
+			t, SAY_CUT,
+			"a message of the engine is longer than --payload (%u bytes): what lies behind is not seen",
+			e->total);
+	}
+	if (kind == RP_VLLM_KIND_DEAD)
+		rp_tl_notice(t, SAY_DEAD, "the engine core (pid %u) reports that it died",
+			     e->h.pid);
+	if (!err || err == -ENODATA) {
+		t->st.messages++;
+		if (kind == RP_VLLM_KIND_OUTPUTS && x.c)
+			x.s->hits++;
+	} else {
+		t->st.messages_bad++;
+		x.s->bad_messages++;
+	}
+}
+
+/* ---- time, and the end ---- */
+
+static int64_t oldest_start(struct rp_timeline *t)
+{
+	struct rp_map_slot *slot;
+	int64_t oldest = INT64_MAX;
+	size_t i = 0;
+
+	while ((slot = rp_map_next(&t->conns, &i))) {
+		struct conn *c = slot->v;
+
+		for (struct request *q = c->h ? c->h->head : NULL; q; q = q->next)
+			if (q->recorded && q->r.t_start < oldest)
+				oldest = q->r.t_start;
+	}
+	return oldest;
+}
+
+static void reap(struct rp_timeline *t, int64_t tombstone)
+{
+	struct rp_map_slot *slot;
+	struct task **gone;
+	int64_t oldest = RP_NONE;
+	size_t i = 0, n = 0;
+
+	gone = calloc(t->tasks.len + 1, sizeof(struct task *));
+	if (!gone)
+		return;
+	while ((slot = rp_map_next(&t->tasks, &i))) {
+		struct task *k = slot->v;
+
+		if (!k->name || k->req || k->t_released == RP_NONE)
+			continue;
+		if (k->dead) {
+			if (t->now - k->t_dead > tombstone)
+				gone[n++] = k;
+			continue;
+		}
+		if (t->now - k->t_released < UNCLAIMED_NS)
+			continue;
+		if (oldest == RP_NONE)
+			oldest = oldest_start(t);
+		if (k->t_seen < oldest) {
+			t->st.tasks_unclaimed++;
+			gone[n++] = k;
+		}
+	}
+	for (i = 0; i < n; i++)
+		rp_tl_task_free(t, gone[i]);
+	free(gone);
+}
+
+void rp_tl_msgs_tick(struct rp_timeline *t)
+{
+	if (!t->msgs)
+		return;
+	for (unsigned i = 0; i < t->st.n_cores; i++)
+		step_end(t, &t->msgs->core[i]);
+	if (t->now - t->msgs->reaped < REAP_NS)
+		return;
+	t->msgs->reaped = t->now;
+	reap(t, TOMBSTONE_NS);
+}
+
+void rp_tl_msgs_exit(struct rp_timeline *t, uint32_t pid)
+{
+	struct rp_map_slot *slot;
+	size_t i = 0;
+
+	if (!t->msgs)
+		return;
+	while ((slot = rp_map_next(&t->msgs->streams, &i))) {
+		if (slot->a != pid)
+			continue;
+		rp_tl_free(t, slot->v, sizeof(struct stream));
+		rp_map_del(&t->msgs->streams, slot->a, slot->b);
+		i = 0; /* deleting moves entries */
+	}
+	for (unsigned c = 0; c < t->st.n_cores; c++) {
+		struct rp_core *p = &t->st.cores[c];
+
+		if (p->pid != pid || p->gone)
+			continue;
+		step_end(t, &t->msgs->core[c]);
+		p->gone = true;
+		if (p->stats) {
+			t->st.running -= (uint64_t)p->running;
+			t->st.waiting -= (uint64_t)p->waiting;
+			p->running = p->waiting = 0;
+		}
+		p->stats = false;
+	}
+}
+
+void rp_tl_msgs_finish(struct rp_timeline *t)
+{
+	struct rp_map_slot *slot;
+	size_t i = 0;
+
+	if (!t->msgs)
+		return;
+	for (unsigned c = 0; c < t->st.n_cores; c++)
+		step_end(t, &t->msgs->core[c]);
+	while ((slot = rp_map_next(&t->tasks, &i))) {
+		struct task *k = slot->v;
+
+		if (k->name && !k->req && !k->dead)
+			t->st.tasks_unclaimed++;
+	}
+}
+
+void rp_tl_msgs_free(struct rp_timeline *t)
+{
+	struct rp_map_slot *slot;
+	size_t i = 0;
+
+	if (!t->msgs)
+		return;
+	while ((slot = rp_map_next(&t->msgs->streams, &i)))
+		free(slot->v);
+	rp_map_free(&t->msgs->streams);
+	rp_map_free(&t->msgs->names);
+	rp_map_free(&t->msgs->ids);
+	free(t->msgs);
+}
