@@ -2,17 +2,29 @@
 /* main.c - the verbs, nothing else. */
 #include <locale.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/doctor.h"
 #include "engine/proc.h"
 #include "options.h"
 #include "run.h"
 
+/* Verbs with options of their own. argv[0] is the verb; returns an exit status. */
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} verbs[] = {
+	{ NULL, NULL },
+};
+
 int main(int argc, char **argv)
 {
 	struct rp_options o;
 
 	setlocale(LC_CTYPE, "");
+	for (size_t i = 0; argc > 1 && verbs[i].name; i++)
+		if (!strcmp(argv[1], verbs[i].name))
+			return verbs[i].run(argc - 1, argv + 1);
 	rp_options_parse(argc, argv, &o);
 	switch (o.verb) {
 	case RP_VERB_DOCTOR:
