@@ -75,6 +75,7 @@ struct rp_xfer {
 	u32 skip;  /* bytes left out between the head and the tail of a long call */
 	u32 tail;  /* bytes of the tail that is still to come */
 	u32 retrans;
+	struct rp_tcp_state tcp;
 	u16 nr;
 	u8 dir;
 	u8 flags;
@@ -95,6 +96,10 @@ static __always_inline void rp_data_hdr(struct rp_ev_data *d, const struct rp_xf
 	d->retrans = x->retrans;
 	d->syscall = x->nr;
 	d->pad = 0;
+	d->unacked = x->tcp.unacked;
+	d->notsent = x->tcp.notsent;
+	d->srtt_us = x->tcp.srtt_us;
+	d->min_rtt_us = x->tcp.min_rtt_us;
 }
 
 static __always_inline void rp_data_end(struct rp_ev_data *d, const struct rp_xfer *x, u32 len,
@@ -686,6 +691,23 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 		rp_submit(e);
 		return 0;
 	}
+	if ((op & RP_OP_KIND) == RP_OP_ACCEPT) {
+		struct rp_ev_conn_accept *e;
+
+		if (ret < 0 || !rp_who(&w))
+			return 0;
+		/* those of known listeners were seen to be established */
+		c = rp_conn_of(ret, &w, &sk, false);
+		if (!c || c->flags & (RP_CONN_UNIX | RP_CONN_PRE_ATTACH))
+			return 0;
+		e = rp_reserve(RP_CLASS_CONN, sizeof(*e));
+		if (!e)
+			return 0;
+		rp_hdr(&e->h, sizeof(*e), RP_EV_CONN_ACCEPT, bpf_ktime_get_ns(), w.pid, w.tid);
+		e->conn = c->id;
+		rp_submit(e);
+		return 0;
+	}
 	rp_selftest(RP_SELFTEST_EXIT);
 	if (ret || !unix_conns || (int)RP_SYS_ARG1(raw, regs) == RP_SHUT_RD || !rp_who(&w))
 		return 0;
@@ -727,6 +749,27 @@ __noinline int rp_deliver_many(struct rp_conn *c, struct rp_xfer *x, u64 vec, u3
 	return 0;
 }
 
+static __always_inline void rp_tcp(struct sock *sk, struct rp_xfer *x)
+{
+	if (rp_can_cast()) {
+		struct tcp_sock *tp = rp_cast(sk, struct tcp_sock);
+
+		x->retrans = tp->total_retrans;
+		if (x->dir == RP_TX) {
+			x->tcp.unacked = tp->write_seq - tp->snd_una;
+			x->tcp.notsent = tp->write_seq - tp->snd_nxt;
+			x->tcp.srtt_us = tp->srtt_us >> 3;
+			x->tcp.min_rtt_us = tp->rtt_min.s[0].v;
+		}
+	} else {
+		x->retrans = rp_sk_retrans(sk);
+		if (x->dir == RP_TX)
+			rp_sk_tcp(sk, &x->tcp);
+	}
+	if (x->dir == RP_TX)
+		x->flags |= RP_F_TCP;
+}
+
 static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool raw)
 {
 	struct rp_xfer x;
@@ -744,7 +787,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	if (!(op & RP_OP_EXIT))
 		return 0;
 	kind = op & RP_OP_KIND;
-	if (kind == RP_OP_SHUTDOWN || kind == RP_OP_URING)
+	if (kind == RP_OP_SHUTDOWN || kind == RP_OP_URING || kind == RP_OP_ACCEPT)
 		return rp_exit_other(regs, ret, op, raw);
 	if (!rp_who(&w))
 		return 0;
@@ -820,6 +863,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	x.skip = 0;
 	x.tail = 0;
 	x.retrans = 0;
+	__builtin_memset(&x.tcp, 0, sizeof(x.tcp));
 	x.src = a1;
 	x.off = 0;
 	x.call_len = ret;
@@ -856,9 +900,16 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 				return 0;
 		}
 	}
-	if (!(c->flags & RP_CONN_UNIX))
-		x.retrans = rp_can_cast() ? rp_cast(sk, struct tcp_sock)->total_retrans :
-					    rp_sk_retrans(sk);
+	if (!(c->flags & RP_CONN_UNIX)) {
+		rp_tcp(sk, &x);
+		/* once in its life; may be late, not twice at a time */
+		if (c->proto == RP_PROTO_HTTP1 && !(c->flags & RP_CONN_KEYED)) {
+			u64 key = (u64)sk;
+
+			c->flags |= RP_CONN_KEYED;
+			bpf_map_update_elem(&conn_keys, &c->id, &key, BPF_ANY);
+		}
+	}
 	if (!x.segs && x.limit == x.call_len && x.limit <= RP_FRAG_MAX)
 		rp_put(&x);
 	else

@@ -33,6 +33,14 @@ struct {
 	__type(value, struct rp_conn);
 } conns __weak SEC(".maps");
 
+/* connection id -> key in conns, for those that speak HTTP: rp_tcp_look() */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, u64);
+	__type(value, u64);
+} conn_keys __weak SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);

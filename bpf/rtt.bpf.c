@@ -177,5 +177,39 @@ int rp_sock_destroy_raw(struct bpf_raw_tracepoint_args *ctx)
 	return rp_destroy((struct sock *)ctx->args[0]);
 }
 
+/*
+ * Run by the daemon for one connection at a time: has the peer acknowledged
+ * everything by now? The entry in conns must be of the same connection; memory of
+ * a socket that is freed meanwhile is read without harm, and its entry is gone
+ * when that is looked at again.
+ */
+SEC("syscall")
+int rp_tcp_look(struct rp_look *l)
+{
+	struct rp_tcp_state t = {};
+	struct rp_conn *c;
+	struct sock *sk;
+	u64 id = l->conn, *keyp, key;
+
+	l->found = 0;
+	keyp = bpf_map_lookup_elem(&conn_keys, &id);
+	if (!keyp)
+		return 0;
+	key = *keyp;
+	sk = (struct sock *)key;
+	rp_sk_tcp(sk, &t);
+	l->mstamp = BPF_CORE_READ((struct tcp_sock *)sk, tcp_mstamp);
+	l->retrans = rp_sk_retrans(sk);
+	c = bpf_map_lookup_elem(&conns, &key);
+	if (!c || c->id != id)
+		return 0;
+	l->unacked = t.unacked;
+	l->notsent = t.notsent;
+	l->srtt_us = t.srtt_us;
+	l->min_rtt_us = t.min_rtt_us;
+	l->found = 1;
+	return 0;
+}
+
 char LICENSE[] SEC("license")
 = "GPL";

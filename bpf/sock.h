@@ -27,6 +27,22 @@ static __always_inline u32 rp_sk_retrans(const struct sock *sk)
 	return BPF_CORE_READ((const struct tcp_sock *)sk, total_retrans);
 }
 
+/* What a connection's sender knows of its peer. */
+struct rp_tcp_state {
+	u32 unacked, notsent, srtt_us, min_rtt_us;
+};
+
+static __always_inline void rp_sk_tcp(const struct sock *sk, struct rp_tcp_state *t)
+{
+	const struct tcp_sock *tp = (const struct tcp_sock *)sk;
+	u32 end = BPF_CORE_READ(tp, write_seq);
+
+	t->unacked = end - BPF_CORE_READ(tp, snd_una);
+	t->notsent = end - BPF_CORE_READ(tp, snd_nxt);
+	t->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
+	t->min_rtt_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
+}
+
 static __always_inline bool rp_is_listener(u32 netns, u16 port)
 {
 	struct rp_listener_key key = { .netns = netns, .port = port };
@@ -103,6 +119,8 @@ static __always_inline void rp_conn_drop(u64 key, u32 retrans)
 		return;
 	if (flags & RP_CONN_UNIX)
 		__sync_fetch_and_add(&unix_conns, -1);
+	if (flags & RP_CONN_KEYED)
+		bpf_map_delete_elem(&conn_keys, &id);
 	e = rp_reserve(RP_CLASS_CONN, sizeof(*e));
 	if (!e)
 		return;

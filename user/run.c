@@ -185,7 +185,7 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 	if (r->rec && ev->size <= r->copy_size) {
 		memcpy(r->copy, ev, ev->size);
 		if (ev->type == RP_EV_SESSION && r->o->record_raw)
-			((struct rp_ev_session *)(void *)r->copy)->flags |= 1;
+			((struct rp_ev_session *)(void *)r->copy)->flags |= RP_SESSION_RAW;
 		if (ev->type == RP_EV_DATA && !r->o->record_raw &&
 		    ev->size > sizeof(struct rp_ev_data)) {
 			keep = r->copy + sizeof(struct rp_ev_data);

@@ -224,6 +224,7 @@ static void send_session(struct watch *w, const struct target *t)
 	e.hooks_attached = t->attached;
 	e.hook_reason = (uint32_t)t->reason;
 	memcpy(e.roles, w->roles, sizeof(w->roles));
+	e.flags = rp_live_looks(w->live) ? RP_SESSION_ACKS : 0;
 	rp_run_event(&w->run, &e.h);
 }
 

@@ -16,6 +16,7 @@ enum rp_conn_flags {
 	RP_CONN_PEER_FIN = 1 << 3,
 	RP_CONN_PEER_RST = 1 << 4,
 	RP_CONN_LOCAL_FIN = 1 << 5,
+	RP_CONN_KEYED = 1 << 6, /* it has an entry in conn_keys */
 };
 
 #define RP_FIRST_BYTES 8
@@ -70,6 +71,14 @@ struct rp_stat {
 #define RP_WATCH_BIT(tgid) (1ULL << ((tgid)&63))
 
 #define RP_ZMTP_PROCS 256
+
+/* rp_tcp_look(): the context of the program, in and out */
+struct rp_look {
+	__u64 conn;   /* in */
+	__u64 mstamp; /* us of CLOCK_MONOTONIC */
+	__u32 found;
+	__u32 unacked, notsent, srtt_us, min_rtt_us, retrans;
+};
 
 enum rp_selftest { RP_SELFTEST_ENTER = 1, RP_SELFTEST_EXIT = 2 };
 

@@ -20,15 +20,16 @@
 
 enum rp_event_type {
 	/* made by BPF programs */
-	RP_EV_DATA = 1,	      /* bytes moved on a connection */
-	RP_EV_CONN_OPEN = 2,  /* a connection became known */
-	RP_EV_CONN_PROTO = 3, /* what its first bytes are */
-	RP_EV_CONN_STATE = 4, /* FIN or RST, by whom */
-	RP_EV_CONN_CLOSE = 5, /* the socket is gone */
-	RP_EV_HOOK = 6,	      /* an engine function was entered */
-	RP_EV_PROC = 7,	      /* fork, exec, exit in the watched tree */
-	RP_EV_URING = 8,      /* a watched process made an io_uring instance */
-	RP_EV_MSG = 9,	      /* an engine sent a message between its processes */
+	RP_EV_DATA = 1,		/* bytes moved on a connection */
+	RP_EV_CONN_OPEN = 2,	/* a connection became known */
+	RP_EV_CONN_PROTO = 3,	/* what its first bytes are */
+	RP_EV_CONN_STATE = 4,	/* FIN or RST, by whom */
+	RP_EV_CONN_CLOSE = 5,	/* the socket is gone */
+	RP_EV_HOOK = 6,		/* an engine function was entered */
+	RP_EV_PROC = 7,		/* fork, exec, exit in the watched tree */
+	RP_EV_URING = 8,	/* a watched process made an io_uring instance */
+	RP_EV_MSG = 9,		/* an engine sent a message between its processes */
+	RP_EV_CONN_ACCEPT = 10, /* the application took it from the accept queue */
 	/* made by user space, so that a recording is complete */
 	RP_EV_SESSION = 64,   /* what is watched: engine, version, host */
 	RP_EV_CLOCK = 65,     /* wall clock offset */
@@ -38,6 +39,7 @@ enum rp_event_type {
 	RP_EV_ALIVE_END = 69, /* after a loss: those not named are gone */
 	RP_EV_LISTENER = 70,  /* a listening socket of the watched tree */
 	RP_EV_STOP = 71,      /* the source ends here */
+	RP_EV_TCP = 72,	      /* the peer has acknowledged all, or a look at a wait */
 };
 
 /* Loss is counted per class; `seen = submitted + lost` holds for each. */
@@ -69,6 +71,7 @@ enum rp_event_flags {
 	RP_F_CUT = 1 << 3,	  /* DATA, MSG: bytes were not captured (missing > 0);
 				 * HOOK: more values than there is room for */
 	RP_F_NO_ENTRY = 1 << 4,	  /* DATA tx: entry instant unknown, ts is the return */
+	RP_F_TCP = 1 << 6,	  /* DATA: the last four numbers were read */
 	RP_F_SYNTH = 1 << 5,	  /* made by user space on evidence other than this event */
 };
 
@@ -92,6 +95,10 @@ struct rp_ev_data {
 	__u32 retrans;	/* the socket's retransmitted segments so far (TCP) */
 	__u16 syscall;	/* number, for diagnosis */
 	__u16 pad;
+	/* of a writing call, when it returned; RP_F_TCP */
+	__u32 unacked; /* bytes written that the peer has not acknowledged */
+	__u32 notsent; /* of them, still in the send buffer */
+	__u32 srtt_us, min_rtt_us;
 	__u8 payload[];
 };
 
@@ -146,6 +153,26 @@ struct rp_ev_conn_state {
 	__u64 conn;
 	__u32 what; /* enum rp_conn_what */
 	__s32 err;  /* sk_err, positive errno, 0 = none */
+};
+
+struct rp_ev_conn_accept {
+	struct rp_event_hdr h; /* ts: return of accept(2) */
+	__u64 conn;
+};
+
+/*
+ * TCP: made by user space for a connection whose last write was not acknowledged
+ * when it returned. hdr.ts is the look; acked_ts the instant the socket last
+ * heard of its peer, when unacked is 0 (tcp_sock.tcp_mstamp, us).
+ */
+struct rp_ev_tcp {
+	struct rp_event_hdr h;
+	__u64 conn;
+	__u64 acked_ts;
+	__u32 unacked, notsent;
+	__u32 srtt_us, min_rtt_us;
+	__u32 retrans;
+	__u32 pad;
 };
 
 /* Also ALIVE: the totals let a reader count bytes it never got. */
@@ -222,9 +249,14 @@ struct rp_ev_session {
 	char reqprobe[32];    /* version of reqprobe that made the recording */
 	__u32 hooks_attached; /* bit i: hook i of the engine's table is attached */
 	__u32 hook_reason;    /* enum rp_hook_reason when queue/token hooks are absent */
-	__u32 flags;	      /* bit 0: payload is raw, not replaced by filler */
+	__u32 flags;	      /* enum rp_session_flags */
 	__u32 pad;
 	__u8 roles[32]; /* enum rp_role of each hook: a recording needs no table */
+};
+
+enum rp_session_flags {
+	RP_SESSION_RAW = 1 << 0,  /* payload is raw, not replaced by filler */
+	RP_SESSION_ACKS = 1 << 1, /* TCP events tell of acknowledgements */
 };
 
 /* Why an engine has no usable hooks; the text is in record.h's reason list. */
@@ -274,8 +306,9 @@ struct rp_ev_listener {
 };
 
 _Static_assert(sizeof(struct rp_event_hdr) == 24, "header layout");
-_Static_assert(sizeof(struct rp_ev_data) == 72, "data layout");
+_Static_assert(sizeof(struct rp_ev_data) == 88, "data layout");
 _Static_assert(sizeof(struct rp_ev_conn_open) == 80, "conn_open layout");
+_Static_assert(sizeof(struct rp_ev_tcp) == 64, "tcp layout");
 _Static_assert(sizeof(struct rp_ev_conn_close) == 56, "conn_close layout");
 _Static_assert(sizeof(struct rp_ev_hook) == 96, "hook layout");
 _Static_assert(sizeof(struct rp_ev_msg) == 56, "msg layout");

@@ -576,7 +576,7 @@ static void twins(void **st)
 			for (unsigned i = 0; i < 3; i++)
 				add(w, 1.1 + i * 0.001, id[i], 5);
 			for (unsigned i = 0; i < 3; i++)
-				step(w, 2,
+				step(w, 2 + i * 0.001,
 				     &(struct out){ .id = id[i],
 						    .tokens = same ? 2 : tokens[i],
 						    .finish = 1,

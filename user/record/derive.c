@@ -404,6 +404,47 @@ static void derive_phases(struct rp_record *r, const struct instants *t)
 	diff(&v[RP_FIELD_P_FLUSH], t->eng_last, t->end);
 }
 
+/*
+ * What the server's socket knew: tcp_sock's write_seq - snd_una, write_seq -
+ * snd_nxt, srtt_us, rtt_min when a write returned; tcp_mstamp when all was
+ * acknowledged. Separate quantities: none of them is the handshake's RTT.
+ */
+static void derive_tcp(struct rp_record *r, const struct instants *t)
+{
+	bool unix_ = r->rtt_status == RP_RTT_UNIX;
+	enum rp_reason why = unix_ ? RP_WHY_UNIX_SOCKET : RP_WHY_NOT_REPORTED, ack = why;
+	struct rp_value *v = r->v;
+	struct rp_instant from = t->established, acked = { r->t_acked, why };
+
+	count(&v[RP_FIELD_NET_MIN_RTT], r->min_rtt_us, why);
+	count(&v[RP_FIELD_NET_SRTT], r->srtt_us, why);
+	count(&v[RP_FIELD_NET_UNACKED_FIRST], r->unacked_first,
+	      unix_ || r->unacked_last != RP_NONE ? (unix_ ? why : why_event(r, RP_WHY_NO_TOKEN)) :
+						    why);
+	count(&v[RP_FIELD_NET_UNACKED_LAST], r->unacked_last, why);
+	count(&v[RP_FIELD_NET_NOTSENT_LAST], r->notsent_last, why);
+	count(&v[RP_FIELD_NET_QUEUED],
+	      r->queued_chunks == RP_NONE && zero_counts(r) && r->unacked_last != RP_NONE ?
+		      0 :
+		      r->queued_chunks,
+	      unix_ || r->unacked_last == RP_NONE ? why : why_event(r, RP_WHY_NO_TOKEN));
+	/* the first request's connection waited for accept(2); it is of the connection */
+	diff(&v[RP_FIELD_NET_ACCEPT], from,
+	     (struct rp_instant){ r->t_accepted, unix_ ? RP_WHY_UNIX_SOCKET : RP_WHY_NOT_SEEN });
+	if (!unix_ && r->unacked_last != RP_NONE)
+		ack = r->end == RP_END_COMPLETE ? RP_WHY_NOT_SEEN : RP_WHY_NOT_REACHED;
+	acked.why = ack;
+	diff(&v[RP_FIELD_NET_LAST_ACK], t->end, acked);
+	/*
+	 * Told apart from a slow engine: most of the text was handed over while what
+	 * came before it still lay in the send buffer, or the end was not taken.
+	 */
+	if ((r->queued_chunks != RP_NONE && r->chunks >= 4 && r->queued_chunks * 2 > r->chunks) ||
+	    (r->end == RP_END_COMPLETE && r->notsent_last != RP_NONE && r->notsent_last > 0 &&
+	     r->t_acked == RP_NONE))
+		r->flags |= RP_FLAG_SLOW_CLIENT;
+}
+
 /* The kernel's handshake sample: tcp_sock.srtt_us >> 3 at ESTABLISHED, before
  * any data could colour it (semantic-conventions #3682). */
 static void derive_network(struct rp_record *r, const struct instants *t)
@@ -435,6 +476,7 @@ static void derive_network(struct rp_record *r, const struct instants *t)
 	else
 		null(&v[RP_FIELD_NET_AGE], age.why);
 
+	derive_tcp(r, t);
 	count(&v[RP_FIELD_NET_RETRANS], r->retransmits,
 	      r->rtt_status == RP_RTT_UNIX ? RP_WHY_UNIX_SOCKET : why_socket(r));
 }

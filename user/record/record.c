@@ -33,8 +33,8 @@ const struct rp_field_def rp_field_defs[RP_FIELD_COUNT] = {
 
 const char *const rp_flag_names[RP_FLAG_COUNT] = {
 	/* by bit of enum rp_flag */
-	"partial",    "lost_events", "truncated", "estimated", "pre_attach",
-	"clock_step", "pipelined",   "limit",	  "encoded",   "parse_error",
+	"partial",   "lost_events", "truncated", "estimated",	"pre_attach",  "clock_step",
+	"pipelined", "limit",	    "encoded",	 "parse_error", "slow_client",
 };
 
 const char *const rp_estimate_names[RP_EST_COUNT] = {
@@ -42,4 +42,4 @@ const char *const rp_estimate_names[RP_EST_COUNT] = {
 	[RP_EST_STEPS] = "steps",
 };
 
-_Static_assert(RP_FLAG_PARSE_ERROR == 1 << (RP_FLAG_COUNT - 1), "a flag without a name");
+_Static_assert(RP_FLAG_SLOW_CLIENT == 1 << (RP_FLAG_COUNT - 1), "a flag without a name");

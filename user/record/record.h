@@ -111,6 +111,14 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
 	X(NET_RTT, "network", "rtt_ms", US)                             \
 	X(NET_AGE, "network", "age_s", R)                               \
 	X(NET_RETRANS, "network", "retransmits", N)                     \
+	X(NET_MIN_RTT, "network", "min_rtt_ms", US)                     \
+	X(NET_SRTT, "network", "srtt_ms", US)                           \
+	X(NET_ACCEPT, "network", "accept_wait_ms", NS)                  \
+	X(NET_UNACKED_FIRST, "network", "unacked_first_bytes", N)       \
+	X(NET_UNACKED_LAST, "network", "unacked_last_bytes", N)         \
+	X(NET_NOTSENT_LAST, "network", "notsent_last_bytes", N)         \
+	X(NET_QUEUED, "network", "queued_chunks", N)                    \
+	X(NET_LAST_ACK, "network", "last_ack_ms", NS)                   \
 	X(C_TTFT, "client_estimate", "ttft_ms", NS)                     \
 	X(C_DURATION, "client_estimate", "duration_ms", NS)             \
 	X(SCH_PREEMPTIONS, "scheduler", "preemptions", N)               \
@@ -149,13 +157,14 @@ enum rp_flag {
 	RP_FLAG_LOST_EVENTS = 1 << 1, /* events that could have been its own were lost */
 	RP_FLAG_TRUNCATED = 1 << 2,   /* payload was cut; token events are a lower bound */
 	RP_FLAG_ESTIMATED = 1 << 3,
-	RP_FLAG_PRE_ATTACH = 1 << 4,  /* connection older than the attach */
-	RP_FLAG_CLOCK_STEP = 1 << 5,  /* wall clock was set during the request */
-	RP_FLAG_PIPELINED = 1 << 6,   /* sent before the previous response had ended */
-	RP_FLAG_LIMIT = 1 << 7,	      /* a configured limit cut something */
-	RP_FLAG_ENCODED = 1 << 8,     /* compressed body: not read */
-	RP_FLAG_PARSE_ERROR = 1 << 9, /* bytes were not what their headers said */
-	RP_FLAG_COUNT = 10,
+	RP_FLAG_PRE_ATTACH = 1 << 4,   /* connection older than the attach */
+	RP_FLAG_CLOCK_STEP = 1 << 5,   /* wall clock was set during the request */
+	RP_FLAG_PIPELINED = 1 << 6,    /* sent before the previous response had ended */
+	RP_FLAG_LIMIT = 1 << 7,	       /* a configured limit cut something */
+	RP_FLAG_ENCODED = 1 << 8,      /* compressed body: not read */
+	RP_FLAG_PARSE_ERROR = 1 << 9,  /* bytes were not what their headers said */
+	RP_FLAG_SLOW_CLIENT = 1 << 10, /* the client took the stream slower than it came */
+	RP_FLAG_COUNT = 11,
 };
 extern const char *const rp_flag_names[RP_FLAG_COUNT]; /* by bit */
 
@@ -229,6 +238,11 @@ struct rp_record {
 	int64_t rtt_us;
 	int rtt_status; /* enum rp_rtt_status */
 	int64_t retransmits;
+	/* the server's socket, when a write returned; RP_NONE where it was not told */
+	int64_t unacked_first, unacked_last, notsent_last; /* first, last text or end: bytes */
+	int64_t srtt_us, min_rtt_us;			   /* at the last */
+	int64_t queued_chunks;	     /* text handed over while earlier bytes were not yet sent */
+	int64_t t_accepted, t_acked; /* accept(2) returned; the last byte was acknowledged */
 	int64_t preemptions, requeues, steps;
 	int64_t preempted_ns, requeue_ns; /* waits after the first schedule; RP_NONE unknown */
 	enum rp_estimate estimate;	  /* how t_queued and t_scheduled were come by */

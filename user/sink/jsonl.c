@@ -405,7 +405,7 @@ static const struct {
 	{ "server_timing", RP_FIELD_S_FIRST_BYTE, RP_FIELD_S_KEEPALIVES },
 	{ "phases", RP_FIELD_P_RECEIVE, RP_FIELD_P_FLUSH },
 	{ "frontend", RP_FIELD_FE_BEFORE, RP_FIELD_FE_LAST },
-	{ "network", RP_FIELD_NET_RTT, RP_FIELD_NET_RETRANS },
+	{ "network", RP_FIELD_NET_RTT, RP_FIELD_NET_LAST_ACK },
 	{ "client_estimate", RP_FIELD_C_TTFT, RP_FIELD_C_DURATION },
 	{ "scheduler", RP_FIELD_SCH_PREEMPTIONS, RP_FIELD_SCH_REQUEUE },
 };
@@ -656,7 +656,7 @@ static void put_record(struct rp_buf *b, const struct rp_record *r)
 	LIT(b, ",\"source\":");
 	rp_put_string_or_null(b, r->rtt_source == RP_RTTSRC_HANDSHAKE ? "handshake" : NULL);
 	LIT(b, ",");
-	put_fields(b, r, RP_FIELD_NET_AGE, RP_FIELD_NET_RETRANS);
+	put_fields(b, r, RP_FIELD_NET_AGE, RP_FIELD_NET_LAST_ACK);
 	LIT(b, "},\"client_estimate\":{");
 	put_fields(b, r, RP_FIELD_C_TTFT, RP_FIELD_C_DURATION);
 	LIT(b, "},\"scheduler\":{");

@@ -67,6 +67,7 @@ struct rp_live {
 	size_t nlinks;
 	bool raw;
 	int stats_fd;
+	int look_fd;	   /* program rp_tcp_look, -1 = not on this kernel */
 	uint32_t ns_ino;   /* our pid namespace; 0 = the initial one */
 	uint32_t ns_level; /* and its depth */
 	uint32_t tgid;	   /* this process, as the kernel knows it */
@@ -94,9 +95,23 @@ struct rp_live {
 	struct join joins[RP_JOINS];
 	uint64_t joined;
 
+	/* writes that wait for their acknowledgement */
+	struct rp_map waits; /* connection -> struct wait */
+	uint64_t looked_at;
+
 	/* messages read from sockets */
 	struct rp_map zprocs; /* pid -> struct zproc */
 	struct rp_map zconns; /* connection -> struct zconn */
+};
+
+/* Looked at when nothing was written for a while, until all is acknowledged. */
+#define RP_WAITS 4096
+#define RP_WAIT_QUIET 20000000ULL /* ns since the last write, and between looks */
+#define RP_WAIT_LOOKS 256	  /* at most, in one drain */
+#define RP_WAIT_END 120000000000ULL
+struct wait {
+	uint64_t conn, since, next;
+	uint32_t pid;
 };
 
 struct zproc {
@@ -251,7 +266,10 @@ static void rp_unload(struct rp_live *l)
 	l->skel = NULL;
 }
 
-static int rp_load(struct rp_live *l, bool raw, bool sweep)
+/* What is welcome, not needed: each is left out in turn where it does not load. */
+enum { RP_OPT_SWEEP = 1, RP_OPT_LOOK = 2 };
+
+static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 {
 	struct bpf_program *btf_progs[7], *raw_progs[7];
 	struct reqprobe_bpf *s;
@@ -274,7 +292,9 @@ static int rp_load(struct rp_live *l, bool raw, bool sweep)
 		bpf_program__set_autoload(raw_progs[i], raw);
 	}
 	bpf_program__set_autoload(s->progs.rp_find_pid, false);
-	bpf_program__set_autoload(s->progs.rp_sweep_unix, sweep);
+	bpf_program__set_autoload(s->progs.rp_sweep_unix, extras & RP_OPT_SWEEP);
+	bpf_program__set_autoload(s->progs.rp_tcp_look, extras & RP_OPT_LOOK);
+	bpf_map__set_max_entries(s->maps.conn_keys, l->o.max_conns / 4 + 1);
 	err = reqprobe_bpf__load(s);
 	if (err)
 		rp_unload(l);
@@ -393,14 +413,15 @@ static int rp_find_ns(struct rp_live *l)
 
 static int rp_start(struct rp_live *l, bool raw)
 {
-	int err;
+	static const unsigned extras[] = { RP_OPT_SWEEP | RP_OPT_LOOK, RP_OPT_SWEEP, RP_OPT_LOOK,
+					   0 };
+	int err = -1;
 
-	/* the sweep of Unix sockets is welcome, not needed */
-	err = rp_load(l, raw, true);
-	if (err)
-		err = rp_load(l, raw, false);
+	for (size_t i = 0; err && i < sizeof(extras) / sizeof(extras[0]); i++)
+		err = rp_load(l, raw, extras[i]);
 	if (err)
 		return err;
+	l->look_fd = bpf_program__fd(l->skel->progs.rp_tcp_look);
 	err = rp_attach(l);
 	if (err)
 		rp_unload(l);
@@ -430,7 +451,7 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 	l->o = *o;
 	if (l->o.payload_max > RP_PAYLOAD_LIMIT)
 		l->o.payload_max = RP_PAYLOAD_LIMIT;
-	l->stats_fd = -1;
+	l->stats_fd = l->look_fd = -1;
 	l->uprobe_type = -1;
 	err = rp_find_ns(l);
 	if (err) {
@@ -480,6 +501,9 @@ static void rp_zmtp_close(struct rp_live *l)
 		rp_zmtp_free(&((struct zconn *)s->v)->z);
 		free(s->v);
 	}
+	for (i = 0; (s = rp_map_next(&l->waits, &i));)
+		free(s->v);
+	rp_map_free(&l->waits);
 	rp_map_free(&l->zprocs);
 	rp_map_free(&l->zconns);
 }
@@ -842,6 +866,100 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	}
 	*err = c->err;
 	return true;
+}
+
+/* ---- writes and their acknowledgement ---- */
+
+bool rp_live_looks(const struct rp_live *l)
+{
+	return l->look_fd >= 0;
+}
+
+static void rp_user_hdr(struct rp_event_hdr *h, size_t size, uint8_t type);
+
+static void rp_wait_event(struct rp_live *l, const struct rp_event_hdr *ev)
+{
+	const struct rp_ev_data *d = (const void *)ev;
+	struct wait *w;
+
+	if (ev->type == RP_EV_CONN_CLOSE) {
+		free(rp_map_del(&l->waits,
+				((const struct rp_ev_conn_close *)(const void *)ev)->conn, 0));
+		return;
+	}
+	if (ev->type != RP_EV_DATA || ev->dir != RP_TX || !(ev->flags & RP_F_TCP) || l->look_fd < 0)
+		return;
+	w = rp_map_get(&l->waits, d->conn, 0);
+	if (!d->unacked) {
+		if (w)
+			free(rp_map_del(&l->waits, d->conn, 0));
+		return;
+	}
+	if (!w) {
+		if (l->waits.len >= RP_WAITS)
+			return;
+		w = calloc(1, sizeof(*w));
+		if (!w)
+			return;
+		w->conn = d->conn;
+		w->pid = ev->pid;
+		if (rp_map_put(&l->waits, d->conn, 0, w)) {
+			free(w);
+			return;
+		}
+	}
+	w->since = d->ret_ts;
+	w->next = d->ret_ts + RP_WAIT_QUIET;
+}
+
+/* One look at one connection: an event, and whether to look again. */
+static bool rp_wait_look(struct rp_live *l, struct wait *w, uint64_t now, rp_event_fn fn, void *ctx,
+			 int *err)
+{
+	struct rp_look look = { .conn = w->conn };
+	LIBBPF_OPTS(bpf_test_run_opts, opts, .ctx_in = &look, .ctx_size_in = sizeof(look));
+	struct rp_ev_tcp e;
+
+	*err = 0;
+	if (bpf_prog_test_run_opts(l->look_fd, &opts) || !look.found)
+		return false;
+	w->next = now + RP_WAIT_QUIET;
+	rp_user_hdr(&e.h, sizeof(e), RP_EV_TCP);
+	e.h.pid = w->pid;
+	e.conn = w->conn;
+	e.unacked = look.unacked;
+	e.notsent = look.notsent;
+	e.srtt_us = look.srtt_us;
+	e.min_rtt_us = look.min_rtt_us;
+	e.retrans = look.retrans;
+	if (!look.unacked)
+		e.acked_ts = look.mstamp * 1000;
+	*err = fn(ctx, &e.h);
+	return look.unacked && now - w->since < RP_WAIT_END;
+}
+
+static int rp_wait_looks(struct rp_live *l, rp_event_fn fn, void *ctx)
+{
+	uint64_t now = rp_now(), over[64];
+	struct rp_map_slot *s;
+	size_t i = 0, n = 0, looks = 0;
+	int err = 0;
+
+	if (!l->waits.len || now - l->looked_at < RP_WAIT_QUIET / 2)
+		return 0;
+	l->looked_at = now;
+	while ((s = rp_map_next(&l->waits, &i)) && looks < RP_WAIT_LOOKS && n < 64 && err >= 0) {
+		struct wait *w = s->v;
+
+		if (w->next > now)
+			continue;
+		looks++;
+		if (!rp_wait_look(l, w, now, fn, ctx, &err))
+			over[n++] = w->conn;
+	}
+	for (i = 0; i < n; i++)
+		free(rp_map_del(&l->waits, over[i], 0));
+	return err < 0 ? err : (int)looks;
 }
 
 /* ---- counters ---- */
@@ -1344,6 +1462,7 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 				rp_seen_open(l, (const void *)ev);
 			if (ev->type == RP_EV_PROC)
 				l->sweep_due = true;
+			rp_wait_event(l, ev);
 			if (ev->type == RP_EV_MSG)
 				err = rp_join(l, (const void *)ev, fn, ctx);
 			else if (!l->zprocs.len || !rp_zmtp_event(l, ev, fn, ctx, &err))
@@ -1358,6 +1477,10 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 			return err;
 	}
 	err = rp_sweep(l, fn, ctx);
+	if (err < 0)
+		return err;
+	n += err;
+	err = rp_wait_looks(l, fn, ctx);
 	if (err < 0)
 		return err;
 	n += err;

@@ -85,6 +85,9 @@ int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_
  */
 int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
 			uint64_t offset);
+/* Does it make TCP events? */
+bool rp_live_looks(const struct rp_live *l);
+
 /* Close the links of a process that is gone. */
 void rp_live_detach_pid(struct rp_live *l, uint32_t pid);
 /*

@@ -101,6 +101,19 @@ static ssize_t read_full(FILE *f, void *p, size_t n)
 	return (ssize_t)fread(p, 1, n, f);
 }
 
+/* Version 1 had no TCP numbers before the payload. */
+static bool upgrade(struct rp_event_hdr *ev)
+{
+	const size_t now = sizeof(struct rp_ev_data), old = now - 16;
+
+	if (ev->size < old || ev->size + 16 > RP_REC_EVENT_MAX)
+		return false;
+	memmove((uint8_t *)ev + now, (uint8_t *)ev + old, ev->size - old);
+	memset((uint8_t *)ev + old, 0, 16);
+	ev->size += 16;
+	return true;
+}
+
 int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t errlen)
 {
 	struct rp_rec_header h;
@@ -125,7 +138,7 @@ int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t
 		snprintf(err, errlen, "%s is no reqprobe recording", path);
 		goto cleanup;
 	}
-	if (h.order != RP_REC_ORDER || h.version != RP_REC_VERSION) {
+	if (h.order != RP_REC_ORDER || !h.version || h.version > RP_REC_VERSION) {
 		e = -EPROTO;
 		snprintf(
 			err, errlen,
@@ -152,6 +165,14 @@ int rp_rec_replay(const char *path, rp_event_fn fn, void *ctx, char *err, size_t
 		if ((size_t)read_full(f, buf + sizeof(*ev), ev->size - sizeof(*ev)) !=
 		    ev->size - sizeof(*ev))
 			goto cut;
+		if (h.version == 1 && ev->type == RP_EV_DATA && !upgrade(ev)) {
+			e = -EINVAL;
+			snprintf(
+				err, errlen,
+				"%s is damaged: an event of %u bytes; what came before it was used",
+				path, ev->size);
+			goto cleanup;
+		}
 		e = fn(ctx, ev);
 		if (e < 0)
 			goto cleanup;

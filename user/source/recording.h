@@ -15,7 +15,7 @@
 #include "source/live.h"
 
 #define RP_REC_MAGIC "RQPROBE\n"
-#define RP_REC_VERSION 1
+#define RP_REC_VERSION 2 /* 1: DATA without what TCP knows; read as well */
 #define RP_REC_ORDER 0x01020304u
 /* Largest event a reader accepts, bytes. */
 #define RP_REC_EVENT_MAX (2u << 20)

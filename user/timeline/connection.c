@@ -32,6 +32,7 @@ static struct conn *conn_new(struct rp_timeline *t, uint64_t id, int64_t ts, boo
 	c->o.h.ts = (uint64_t)ts;
 	c->alive = true;
 	c->t_established = c->peer_fin = c->peer_rst = c->local_fin = c->closed = RP_NONE;
+	c->accepted = RP_NONE;
 	if (rp_map_put(&t->conns, id, 0, c)) {
 		rp_tl_free(t, c, sizeof(*c));
 		return NULL;
@@ -326,6 +327,7 @@ void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 		return;
 	c->closed = (int64_t)e->h.ts;
 	c->retrans = e->retrans;
+	rp_tl_acked(t, e->conn, RP_NONE);
 	/* Many runtimes have an io_uring for files or timers, and harmless. One that
 	 * moves bytes of sockets leaves connections on which nobody read or wrote. */
 	if (t->uring_pid && !e->rx && !e->tx && c->known && c->o.family != AF_UNIX) {
@@ -334,6 +336,24 @@ void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 	}
 	settle_totals(t, c, e->rx, e->tx);
 	rp_tl_conn_gone(t, c);
+}
+
+void rp_tl_conn_accept(struct rp_timeline *t, const struct rp_ev_conn_accept *e)
+{
+	struct conn *c = conn_get(t, e->conn);
+
+	if (c && c->accepted == RP_NONE)
+		c->accepted = (int64_t)e->h.ts;
+}
+
+void rp_tl_conn_tcp(struct rp_timeline *t, const struct rp_ev_tcp *e)
+{
+	struct conn *c = conn_get(t, e->conn);
+
+	if (c)
+		c->retrans = e->retrans;
+	if (!e->unacked)
+		rp_tl_acked(t, e->conn, (int64_t)e->acked_ts);
 }
 
 void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e)
@@ -869,8 +889,15 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 	if (e->h.pid)
 		c->pid = e->h.pid;
 	c->retrans = e->retrans;
-	if (dir == RP_TX)
+	if (dir == RP_TX) {
 		c->last_tx = t->now;
+		c->tcp = e->h.flags & RP_F_TCP;
+		c->unacked = e->unacked;
+		c->notsent = e->notsent;
+		c->srtt_us = e->srtt_us;
+		c->min_rtt_us = e->min_rtt_us;
+		c->call_len = e->call_len;
+	}
 	if (!c->have_off[dir]) {
 		c->have_off[dir] = true;
 		if (c->pre_attach)

@@ -20,6 +20,8 @@
 #define RP_GRACE_NS (500 * 1000000LL)
 /* A response whose position was lost and that stays quiet is given up. */
 #define RP_LOST_QUIET_NS (2000 * 1000000LL)
+/* A client that has not acknowledged the end of its response by then is slow. */
+#define RP_ACK_NS (2000 * 1000000LL)
 /* Totals that run ahead of what was delivered are a loss after this long. */
 #define RP_SUSPECT_NS (200 * 1000000LL)
 
@@ -37,6 +39,7 @@ struct session {
 	bool has_role[RP_ROLE_COUNT]; /* by enum rp_role */
 	uint64_t hits, finished_unjoined, bad_messages;
 	bool silent_said;
+	bool acks;	/* the source looks at what is not acknowledged */
 	int64_t since;	/* when its hooks were attached */
 	bool log_stats; /* its messages carry scheduler stats, so events too */
 };
@@ -72,6 +75,10 @@ struct conn {
 	uint64_t suspect[2];
 	int64_t suspect_ts;
 	uint32_t retrans;
+	bool tcp; /* the next four are known, of its newest write */
+	uint32_t unacked, notsent, srtt_us, min_rtt_us;
+	uint32_t call_len;
+	int64_t accepted;
 	uint32_t requests;
 	int64_t peer_fin, peer_rst, local_fin, closed;
 	int64_t last_tx;
@@ -167,6 +174,7 @@ struct request {
 	char id_key[RP_ID_MAX];
 	uint64_t id_hash;
 	struct request *id_next; /* of the same hash */
+	uint64_t ack_of;	 /* connection whose last bytes are not yet acknowledged */
 	bool hold;		 /* an abort may still tell which engine request it was */
 	bool twin;		 /* of several with its id: which one is its own is a guess */
 };
@@ -225,6 +233,8 @@ void rp_tl_conn_proto(struct rp_timeline *t, const struct rp_ev_conn_proto *e);
 void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e);
 void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e);
 void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e);
+void rp_tl_conn_accept(struct rp_timeline *t, const struct rp_ev_conn_accept *e);
+void rp_tl_conn_tcp(struct rp_timeline *t, const struct rp_ev_tcp *e);
 void rp_tl_conns_settle(struct rp_timeline *t, bool all);
 void rp_tl_conn_gone(struct rp_timeline *t, struct conn *c);
 
@@ -240,6 +250,8 @@ void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct 
  * when the engine's side is over too. */
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts);
 void rp_tl_pending(struct rp_timeline *t, bool all);
+/* What came of the last bytes: acknowledged at ts, or RP_NONE: not any more. */
+void rp_tl_acked(struct rp_timeline *t, uint64_t conn, int64_t ts);
 /* The client's reset: requests held for this connection never reached it. */
 void rp_tl_reset(struct rp_timeline *t, uint64_t conn);
 /* May this request target, complete or not, stand in a recording? */

@@ -107,6 +107,9 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 	r->tok_prompt_engine = r->tok_engine = r->chunk_tokens = RP_NONE;
 	r->preemptions = r->requeues = r->steps = RP_NONE;
 	r->preempted_ns = r->requeue_ns = RP_NONE;
+	r->unacked_first = r->unacked_last = r->notsent_last = r->srtt_us = r->min_rtt_us = RP_NONE;
+	r->queued_chunks = r->t_acked = RP_NONE;
+	r->t_accepted = c->accepted;
 	r->e_queued = r->e_scheduled = r->e_first = r->e_last = NAN;
 	r->stream = -1;
 	r->choices = 1;
@@ -259,6 +262,12 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 		q->usage_all = false;
 	}
 	r->chunks++;
+	if (q->conn->tcp) {
+		if (r->unacked_first == RP_NONE)
+			r->unacked_first = q->conn->unacked;
+		r->queued_chunks = (r->queued_chunks == RP_NONE ? 0 : r->queued_chunks) +
+				   (q->conn->notsent > q->conn->call_len);
+	}
 	if (r->t_first_token == RP_NONE) {
 		if (q->no_first == RP_WHY_NONE)
 			r->t_first_token = ts;
@@ -632,6 +641,12 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 	r->retransmits = c->o.family == AF_UNIX || !c->known ? RP_NONE :
 							       (int64_t)(c->retrans - q->retrans0);
 	r->stream_why = stream_why(q, end);
+	if (c->tcp) {
+		r->unacked_last = c->unacked;
+		r->notsent_last = c->notsent;
+		r->srtt_us = c->srtt_us ? (int64_t)c->srtt_us : RP_NONE;
+		r->min_rtt_us = c->min_rtt_us != UINT32_MAX ? (int64_t)c->min_rtt_us : RP_NONE;
+	}
 	q->conn = NULL;
 	/* The client had closed its side before the last byte: whether it still
 	 * read, only a reset can tell, and that takes a round trip. */
@@ -643,9 +658,14 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 		t->pending_tail = &q->next;
 		return;
 	}
+	if (end == RP_END_COMPLETE && c->tcp && !c->unacked)
+		r->t_acked = ts;
+	else if (end == RP_END_COMPLETE && c->tcp && q->s->acks && c->closed == RP_NONE)
+		q->ack_of = c->id;
 	q->hold = end == RP_END_CLIENT_DISCONNECT && !q->n_tasks && !r->id[0] &&
 		  q->s->has_role[RP_ROLE_VLLM] && q->s->hits;
-	if (q->hold || (end != RP_END_COMPLETE && end != RP_END_ERROR && engine_busy(q))) {
+	if (q->ack_of || q->hold ||
+	    (end != RP_END_COMPLETE && end != RP_END_ERROR && engine_busy(q))) {
 		q->finished_at = t->now;
 		*t->pending_tail = q;
 		t->pending_tail = &q->next;
@@ -655,13 +675,37 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 	request_free(t, q);
 }
 
+static bool waits(const struct rp_timeline *t, const struct request *q)
+{
+	int64_t for_ns = t->now - q->finished_at;
+
+	if (q->ack_of)
+		return for_ns < RP_ACK_NS;
+	return (engine_busy(q) || q->held_for || (q->hold && !q->n_tasks)) && for_ns < RP_GRACE_NS;
+}
+
+void rp_tl_acked(struct rp_timeline *t, uint64_t conn, int64_t ts)
+{
+	bool any = false;
+
+	for (struct request *q = t->pending; q; q = q->next) {
+		if (q->ack_of != conn)
+			continue;
+		q->ack_of = 0;
+		if (ts == RP_NONE || ts >= q->r.t_end)
+			q->r.t_acked = ts;
+		any = true;
+	}
+	if (any)
+		rp_tl_pending(t, false);
+}
+
 void rp_tl_pending(struct rp_timeline *t, bool all)
 {
 	struct request **p = &t->pending, *q;
 
 	while ((q = *p)) {
-		if (!all && (engine_busy(q) || q->held_for || (q->hold && !q->n_tasks)) &&
-		    t->now - q->finished_at < RP_GRACE_NS) {
+		if (!all && waits(t, q)) {
 			p = &q->next;
 			continue;
 		}

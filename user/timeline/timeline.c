@@ -165,6 +165,7 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 	snprintf(s->host, sizeof(s->host), "%.*s", (int)sizeof(e->host), e->host);
 	s->hooks_attached = e->hooks_attached;
 	s->hook_reason = e->hook_reason;
+	s->acks = e->flags & RP_SESSION_ACKS;
 	memcpy(s->roles, e->roles, sizeof(s->roles));
 	memset(s->has_role, 0, sizeof(s->has_role));
 	for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
@@ -315,6 +316,10 @@ static size_t min_size(uint8_t type)
 	case RP_EV_CONN_CLOSE:
 	case RP_EV_ALIVE:
 		return sizeof(struct rp_ev_conn_close);
+	case RP_EV_CONN_ACCEPT:
+		return sizeof(struct rp_ev_conn_accept);
+	case RP_EV_TCP:
+		return sizeof(struct rp_ev_tcp);
 	case RP_EV_HOOK:
 		return sizeof(struct rp_ev_hook);
 	case RP_EV_MSG:
@@ -391,6 +396,12 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		break;
 	case RP_EV_HOOK:
 		rp_tl_hook(t, (const void *)ev);
+		break;
+	case RP_EV_CONN_ACCEPT:
+		rp_tl_conn_accept(t, (const void *)ev);
+		break;
+	case RP_EV_TCP:
+		rp_tl_conn_tcp(t, (const void *)ev);
 		break;
 	case RP_EV_MSG:
 		if (((const struct rp_ev_msg *)(const void *)ev)->len >

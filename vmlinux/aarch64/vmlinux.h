@@ -228,9 +228,23 @@ struct sock {
 	int sk_err;
 };
 
+struct minmax_sample {
+	u32 t;
+	u32 v;
+};
+
+struct minmax {
+	struct minmax_sample s[3];
+};
+
 struct tcp_sock {
 	u32 srtt_us;
 	u32 total_retrans;
+	u32 write_seq;
+	u32 snd_una;
+	u32 snd_nxt;
+	u64 tcp_mstamp;
+	struct minmax rtt_min;
 };
 
 /* only with CONFIG_MPTCP */
