@@ -681,6 +681,56 @@ static void test_network(void **s)
 	is_null(&r, C_DURATION, UNIX_SOCKET);
 }
 
+/* What the socket knew: its own quantities, and a client that is slow. */
+static void test_tcp(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	r.unacked_first = 230;
+	r.unacked_last = 90000;
+	r.notsent_last = 60000;
+	r.srtt_us = 90000;
+	r.min_rtt_us = 80000;
+	r.queued_chunks = 3;
+	r.t_accepted = r.t_established + 700 * MS;
+	r.t_acked = r.t_end + 80 * MS;
+	rp_derive(&r);
+	is(&r, NET_RTT, 31);
+	is(&r, NET_SRTT, 90000);
+	is(&r, NET_MIN_RTT, 80000);
+	is(&r, NET_ACCEPT, 700 * MS);
+	is(&r, NET_UNACKED_FIRST, 230);
+	is(&r, NET_UNACKED_LAST, 90000);
+	is(&r, NET_NOTSENT_LAST, 60000);
+	is(&r, NET_QUEUED, 3);
+	is(&r, NET_LAST_ACK, 80 * MS);
+	assert_false(r.flags & RP_FLAG_SLOW_CLIENT); /* 3 of 6 is not most */
+	r.queued_chunks = 4;
+	rp_derive(&r);
+	assert_true(r.flags & RP_FLAG_SLOW_CLIENT);
+
+	r = vllm();
+	r.unacked_last = r.notsent_last = 100;
+	r.t_acked = RP_NONE;
+	rp_derive(&r);
+	is_null(&r, NET_LAST_ACK, NOT_SEEN);
+	assert_true(r.flags & RP_FLAG_SLOW_CLIENT);
+	r.end = RP_END_CLIENT_DISCONNECT;
+	r.flags = 0;
+	rp_derive(&r);
+	is_null(&r, NET_LAST_ACK, NOT_REACHED);
+	assert_false(r.flags & RP_FLAG_SLOW_CLIENT);
+
+	r = vllm(); /* a source that does not tell */
+	r.unacked_first = r.unacked_last = r.notsent_last = r.queued_chunks = RP_NONE;
+	r.srtt_us = r.min_rtt_us = r.t_acked = r.t_accepted = RP_NONE;
+	rp_derive(&r);
+	is_null(&r, NET_LAST_ACK, NOT_REPORTED);
+	is_null(&r, NET_QUEUED, NOT_REPORTED);
+	is_null(&r, NET_SRTT, NOT_REPORTED);
+}
+
 static void test_tokens(void **s)
 {
 	struct rp_record r = blank();
@@ -954,6 +1004,7 @@ int main(void)
 		cmocka_unit_test(test_start_not_seen),
 		cmocka_unit_test(test_d3_order),
 		cmocka_unit_test(test_network),
+		cmocka_unit_test(test_tcp),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_embeddings),
 		cmocka_unit_test(test_what_was_hidden),

@@ -178,6 +178,12 @@ static struct rp_record vllm(void)
 	r.bytes_tx = 1634;
 	r.rtt_us = 31;
 	r.rtt_status = RP_RTT_HANDSHAKE;
+	r.unacked_first = 230;
+	r.unacked_last = 310;
+	r.srtt_us = 40;
+	r.min_rtt_us = 30;
+	r.t_accepted = r.t_established + 12000;
+	r.t_acked = r.t_end + 80000000;
 	return r;
 }
 
@@ -223,7 +229,9 @@ static void test_contract_line(void **s)
 		"\"phases\":{\"receive_ms\":1,\"frontend_ms\":2,\"queue_ms\":0.032138,\"prefill_ms\":10.665429,"
 		"\"decode_ms\":19.468061,\"flush_ms\":1.131939},"
 		"\"frontend\":{\"before_ms\":2,\"after_first_token_ms\":0.5,\"after_last_token_ms\":1.031939},"
-		"\"network\":{\"rtt_ms\":0.031,\"source\":\"handshake\",\"age_s\":0.0002,\"retransmits\":0},"
+		"\"network\":{\"rtt_ms\":0.031,\"source\":\"handshake\",\"age_s\":0.0002,\"retransmits\":0,"
+		"\"min_rtt_ms\":0.03,\"srtt_ms\":0.04,\"accept_wait_ms\":0.012,\"unacked_first_bytes\":230,"
+		"\"unacked_last_bytes\":310,\"notsent_last_bytes\":0,\"queued_chunks\":0,\"last_ack_ms\":80},"
 		"\"client_estimate\":{\"ttft_ms\":13.228567,\"duration_ms\":33.328567},"
 		"\"scheduler\":{\"preemptions\":0,\"requeues\":0,\"steps\":6,\"preempted_ms\":0,\"requeue_ms\":0},"
 		"\"bytes\":{\"request\":298,\"response\":1634},"
@@ -250,7 +258,9 @@ static void test_nulls(void **s)
 	r.status = 0;
 	r.family = AF_UNIX;
 	r.rtt_status = RP_RTT_UNIX;
-	r.t_established = r.retransmits = RP_NONE;
+	r.t_established = r.retransmits = r.t_accepted = r.t_acked = RP_NONE;
+	r.unacked_first = r.unacked_last = r.notsent_last = r.queued_chunks = RP_NONE;
+	r.srtt_us = r.min_rtt_us = RP_NONE;
 	r.joined = false;
 	r.engine_why = RP_WHY_STRIPPED;
 	r.t_queued = r.t_scheduled = r.t_eng_first = r.t_eng_last = RP_NONE;
@@ -261,7 +271,10 @@ static void test_nulls(void **s)
 	has(&r, "\"version\":null,\"pid\":7066,\"core_pid\":null,");
 	has(&r, "\"client\":{\"address\":null,\"port\":null}");
 	has(&r,
-	    "\"network\":{\"rtt_ms\":null,\"source\":null,\"age_s\":null,\"retransmits\":null}");
+	    "\"network\":{\"rtt_ms\":null,\"source\":null,\"age_s\":null,\"retransmits\":null,"
+	    "\"min_rtt_ms\":null,\"srtt_ms\":null,\"accept_wait_ms\":null,\"unacked_first_bytes\":null,"
+	    "\"unacked_last_bytes\":null,\"notsent_last_bytes\":null,\"queued_chunks\":null,"
+	    "\"last_ack_ms\":null}");
 	/* whole groups, and single members where others are known */
 	has(&r,
 	    "\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"no_symbols\","

@@ -934,38 +934,76 @@ static void hostile(void **st)
 	world_end(w);
 }
 
+/* The last byte's acknowledgement: waited for, and never for long. */
+static void last_ack(void **st)
+{
+	(void)st;
+	for (int how = 0; how < 3; how++) { /* told, the client's end, never */
+		struct world *w = world_new();
+		struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0),
+					   .hook_reason = RP_HOOKS_NONE_FOR_ENGINE,
+					   .flags = RP_SESSION_ACKS };
+		struct rp_ev_tcp a = { .h = hdr(RP_EV_TCP, sizeof(a), 0, 100, 0), .conn = 1 };
+		struct rp_ev_conn_accept acc = {
+			.h = hdr(RP_EV_CONN_ACCEPT, sizeof(acc), 701 * MS, 100, 0), .conn = 1
+		};
+
+		session(w, false);
+		feed(w, &e);
+		open_conn(w, 1, 1 * MS);
+		feed(w, &acc);
+		rx(w, 1, 1000 * MS, REQ);
+		w->tcp_unacked = 500;
+		tx(w, 1, 1002 * MS, HDR_CHUNKED);
+		txc(w, 1, 1010 * MS, TOK);
+		txc(w, 1, 1020 * MS, TOK);
+		tx(w, 1, 1030 * MS, END);
+		assert_int_equal(w->n, 0);
+		a.unacked = 500;
+		a.h.ts = 1050 * MS;
+		feed(w, &a);
+		tick(w, 1060 * MS);
+		assert_int_equal(w->n, 0);
+		if (how == 0) {
+			a.unacked = 0;
+			a.h.ts = 1120 * MS;
+			a.acked_ts = 1110 * MS;
+			feed(w, &a);
+		} else if (how == 1) {
+			close_conn(w, 1, 1100 * MS);
+		} else {
+			tick(w, 3100 * MS);
+		}
+		assert_int_equal(w->n, 1);
+		is_ms(&w->rec[0], NET_ACCEPT, 700);
+		assert_int_equal(NSV(&w->rec[0], NET_UNACKED_FIRST), 500);
+		if (how == 0)
+			is_ms(&w->rec[0], NET_LAST_ACK, 80);
+		else
+			is_null(&w->rec[0], NET_LAST_ACK, "not_seen");
+		is_ms(&w->rec[0], S_DURATION, 30);
+		world_end(w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),
-		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),
-		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),
-		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),
-		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),
-		cmocka_unit_test(engine_join),
-		cmocka_unit_test(posted),
-		cmocka_unit_test(proxied),
-		cmocka_unit_test(answered_late),
-		cmocka_unit_test(out_of_order),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),
-		cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),
-		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),
-		cmocka_unit_test(framing),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(tls),
-		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
+		cmocka_unit_test(last_ack),	cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),	cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),	cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
+		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
+		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,7 @@ struct world {
 	uint8_t *log;
 	size_t log_n, log_cap;
 	uint64_t off[64][2];
+	uint32_t tcp_unacked; /* of writes, when not 0 */
 };
 
 static inline void on_record(void *ctx, const struct rp_record *r)
@@ -231,6 +232,10 @@ static inline void data_n(struct world *w, uint64_t conn, enum rp_dir dir, uint6
 	e->call_len = (uint32_t)n + missing;
 	e->len = (uint32_t)n;
 	e->missing = missing;
+	if (dir == RP_TX && w->tcp_unacked) {
+		e->h.flags |= RP_F_TCP;
+		e->unacked = w->tcp_unacked;
+	}
 	memcpy(e->payload, s, n);
 	w->off[conn][dir] += n + missing;
 	if (!lost)
