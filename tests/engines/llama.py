@@ -88,9 +88,12 @@ class Llama:
             argv += ["--cache-ram", "0"]
         if "--no-webui" in help_:
             argv.append("--no-webui")
-        argv += [str(a) for a in args]
+        self.argv, self.lib = argv + [str(a) for a in args], lib
+        self.start()
+
+    def start(self):
         with open(self.log_path, "wb") as log:
-            self.proc = t.spawn(argv, stdout=log, stderr=log, env=self.env(lib))
+            self.proc = self.t.spawn(self.argv, stdout=log, stderr=log, env=self.env(self.lib))
         end = time.monotonic() + 60 * SLOW
         while True:
             try:
@@ -529,3 +532,25 @@ def attach_under_load(t, exe):
     t.equal(cl.returncode, 0, "client")
     t.check(percentile(ms, .5) < 500, f"attach {ms} ms")
     t.note(f"attach p50 {percentile(ms, .5):.0f} max {max(ms):.0f} ms")
+
+
+@versioned(100, "wait-restart")
+def wait_restart(t, exe):
+    """--wait: killed and started again by the same command line, its functions are hooked again."""
+    e = Llama(t, exe)
+    p = t.probe(e, args=["--wait"])
+    for k in "ab":
+        run_client(t, e.port, n=4, c=2, id=k, usage=True, max_tokens=8, words="4,30", extra=EXTRA, timeout=60 * SLOW)
+        if k == "a":
+            p.wait_records(4)
+            e.proc.kill()
+            e.proc.wait()
+            e.start()
+            end = time.monotonic() + 20 * SLOW
+            while time.monotonic() < end and f"attached to pid {e.pid} " not in p.stderr():
+                time.sleep(0.02)
+    for r in p.finish(8):
+        t.check(len(r["request_ids"]) == 1 and r["tokens"]["source"] == "engine" and r["metrics"]["queue_time_ms"] is not None,
+                f"{r['x_request_id']}: {r['request_ids']}, tokens {r['tokens']}, {r['missing'].get('metrics')}")
+    t.equal(len(p.records), 8, "records")
+    t.equal({r["engine"]["pid"] for r in p.records if r["x_request_id"][0] == "b"}, {e.pid}, "pid")

@@ -697,7 +697,7 @@ def client_disconnect(t, e):
         else:
             check_answer(f, a, r, e, told=e.flag)
     f.done()
-    t.note(f"{never} of 4 were never scheduled; the engine counts {e.told('request_success_total', finished_reason='abort'):.0f} aborted")
+    t.note(f"{never} of 4 were never scheduled")
 
 
 # ---------------------------------------------------------------- scheduler
@@ -909,7 +909,7 @@ def no_text(t, e):
 @test_of("metrics", default=True)
 def attach_under_load(t, e):
     """Attach and detach while it serves: no request suffers, no number is wrong."""
-    load = e.load(vllm_load.plain(80, 17, low=20, high=80, xid="under"), 8)
+    load = e.load(vllm_load.plain(3000, 17, low=20, high=80, xid="under"), 8)
     ms, recs = [], []
     for _ in range(6):
         p = t.probe(e)
@@ -917,6 +917,8 @@ def attach_under_load(t, e):
         time.sleep(0.7)
         p.stop()
         recs += p.records
+    with load.lock:
+        load.next = len(load.asks)     # those under way are the last
     answers = {a.xid: a for a in load.join()}
     t.equal({(a.end, a.status) for a in answers.values()}, {("complete", 200)}, "answers")
     f, known = Findings(t), 0
@@ -932,8 +934,9 @@ def attach_under_load(t, e):
             known += r["metrics"]["queue_time_ms"] is not None
         f.check(r["tokens"]["completion"] in (None, a.usage["completion_tokens"]), "tokens.completion of requests that were under way", lambda: f"{x}: {r['tokens']}, expected {a.usage}, flags {r['flags']}")
     f.done()
-    t.check(percentile(ms, .5) < 500, f"attach {ms} ms")
-    t.note(f"attach p50 {percentile(ms, .5):.0f} max {max(ms):.0f} ms; {len(recs)} records, {known} with metrics")
+    t.check(len(recs) > 6 and (known or not e.flag), f"{len(recs)} records, {known} of requests that began and ended in a run")
+    t.check(percentile(ms, .5) < 500 * SLOW, f"attach {ms} ms")
+    t.note(f"attach p50 {percentile(ms, .5):.0f} max {max(ms):.0f} ms; {len(recs)} records of {len(answers)} requests, {known} with metrics")
 
 
 # ---------------------------------------------------------------- other ways to run it

@@ -934,6 +934,31 @@ static void hostile(void **st)
 	world_end(w);
 }
 
+/* What passes on connections that are not read is not lost. */
+static void not_read(void **st)
+{
+	static const uint32_t proto[] = { RP_PROTO_TLS, RP_PROTO_HTTP2, RP_PROTO_OTHER };
+
+	(void)st;
+	for (int i = 0; i < 3; i++) {
+		struct world *w = world_new();
+		struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), 2 * MS, 100, 0),
+					      .conn = 1,
+					      .proto = proto[i] };
+		struct rp_ev_conn_close c = { .h = hdr(RP_EV_CONN_CLOSE, sizeof(c), 9 * MS, 0, 0),
+					      .conn = 1,
+					      .rx = 1000,
+					      .tx = 100000 };
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		feed(w, &p);
+		feed(w, &c);
+		assert_int_equal(rp_timeline_stats(w->t)->bytes_lost, 0);
+		world_end(w);
+	}
+}
+
 /* The last byte's acknowledgement: waited for, and never for long. */
 static void last_ack(void **st)
 {
@@ -989,21 +1014,37 @@ static void last_ack(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
-		cmocka_unit_test(last_ack),	cmocka_unit_test(posted),
-		cmocka_unit_test(proxied),	cmocka_unit_test(answered_late),
-		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),	cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
-		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
-		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),
+		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),
+		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),
+		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),
+		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),
+		cmocka_unit_test(engine_join),
+		cmocka_unit_test(last_ack),
+		cmocka_unit_test(not_read),
+		cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),
+		cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),
+		cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),
+		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),
+		cmocka_unit_test(framing),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(tls),
+		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -819,9 +819,12 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	*err = 0;
 	if (ev->type == RP_EV_CONN_PROTO) {
 		const struct rp_ev_conn_proto *e = (const void *)ev;
+		struct rp_ev_conn_proto other = *e;
 
 		if (e->proto != RP_PROTO_ZMTP)
 			return false;
+		other.proto = RP_PROTO_OTHER; /* to the reader: no HTTP */
+		*err = fn(ctx, &other.h);
 		p = rp_map_get(&l->zprocs, ev->pid, 0);
 		if (!p || l->zconns.len >= RP_ZCONNS || rp_map_get(&l->zconns, e->conn, 0))
 			return true;

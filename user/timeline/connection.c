@@ -845,6 +845,9 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 
 static void settle_totals(struct rp_timeline *t, struct conn *c, uint64_t rx, uint64_t tx)
 {
+	/* bytes that nobody asked for are not lost */
+	if (c->proto == RP_PROTO_TLS || c->proto == RP_PROTO_HTTP2 || c->proto == RP_PROTO_OTHER)
+		return;
 	if (rx > c->off[RP_RX]) {
 		gap(t, c, RP_RX, rx - c->off[RP_RX], t->now, GAP_LOST);
 		c->off[RP_RX] = rx;
