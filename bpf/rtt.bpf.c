@@ -96,6 +96,8 @@ static __always_inline void rp_closed(struct sock *sk, const struct rp_conn *c, 
 		rp_emit_state(c, 0, RP_PEER_LOST, err);
 	else if (old == TCP_ESTABLISHED || old == TCP_CLOSE_WAIT)
 		rp_emit_state(c, 0, RP_LOCAL_RST, 0);
+	else if (old == TCP_LAST_ACK)
+		rp_emit_state(c, 0, RP_LOCAL_FIN_ACKED, 0);
 	/* else both sides had closed in order */
 }
 
@@ -134,6 +136,8 @@ static __always_inline int rp_set_state(struct sock *sk, int old, int new)
 		rp_emit_state(c, 0, RP_PEER_FIN, 0);
 	else if (new == TCP_FIN_WAIT1 || new == TCP_LAST_ACK)
 		rp_emit_state(c, 0, RP_LOCAL_FIN, 0);
+	else if (new == TCP_FIN_WAIT2)
+		rp_emit_state(c, 0, RP_LOCAL_FIN_ACKED, 0);
 	else if (new == TCP_CLOSE)
 		rp_closed(sk, c, old);
 	/* MPTCP sockets don't reach tcp_destroy_sock */

@@ -144,8 +144,9 @@ enum rp_conn_what {
 	RP_PEER_FIN = 1,
 	RP_LOCAL_FIN = 2,
 	RP_PEER_RST = 3,
-	RP_LOCAL_RST = 4, /* closed with data unread, or linger 0 */
-	RP_PEER_LOST = 5, /* retransmission or keep-alive timeout */
+	RP_LOCAL_RST = 4,	/* closed with data unread, or linger 0 */
+	RP_PEER_LOST = 5,	/* retransmission or keep-alive timeout */
+	RP_LOCAL_FIN_ACKED = 6, /* the peer has acknowledged all, our FIN included */
 };
 
 struct rp_ev_conn_state {

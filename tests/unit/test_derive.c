@@ -715,9 +715,13 @@ static void test_tcp(void **s)
 	r.t_acked = RP_NONE;
 	rp_derive(&r);
 	is_null(&r, NET_LAST_ACK, NOT_SEEN);
+	assert_false(r.flags & RP_FLAG_SLOW_CLIENT); /* it only was not seen */
+	r.ack_late = true;
+	rp_derive(&r);
 	assert_true(r.flags & RP_FLAG_SLOW_CLIENT);
 	r.end = RP_END_CLIENT_DISCONNECT;
 	r.flags = 0;
+	r.ack_late = false;
 	rp_derive(&r);
 	is_null(&r, NET_LAST_ACK, NOT_REACHED);
 	assert_false(r.flags & RP_FLAG_SLOW_CLIENT);

@@ -963,7 +963,7 @@ static void not_read(void **st)
 static void last_ack(void **st)
 {
 	(void)st;
-	for (int how = 0; how < 3; how++) { /* told, the client's end, never */
+	for (int how = 0; how < 4; how++) { /* told, the client's end, never, by our FIN */
 		struct world *w = world_new();
 		struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0),
 					   .hook_reason = RP_HOOKS_NONE_FOR_ENGINE,
@@ -996,13 +996,16 @@ static void last_ack(void **st)
 			feed(w, &a);
 		} else if (how == 1) {
 			close_conn(w, 1, 1100 * MS);
+		} else if (how == 3) {
+			state(w, 1, 1031 * MS, RP_LOCAL_FIN);
+			state(w, 1, 1110 * MS, RP_LOCAL_FIN_ACKED);
 		} else {
 			tick(w, 3100 * MS);
 		}
 		assert_int_equal(w->n, 1);
 		is_ms(&w->rec[0], NET_ACCEPT, 700);
 		assert_int_equal(NSV(&w->rec[0], NET_UNACKED_FIRST), 500);
-		if (how == 0)
+		if (how == 0 || how == 3)
 			is_ms(&w->rec[0], NET_LAST_ACK, 80);
 		else
 			is_null(&w->rec[0], NET_LAST_ACK, "not_seen");

@@ -440,8 +440,7 @@ static void derive_tcp(struct rp_record *r, const struct instants *t)
 	 * came before it still lay in the send buffer, or the end was not taken.
 	 */
 	if ((r->queued_chunks != RP_NONE && r->chunks >= 4 && r->queued_chunks * 2 > r->chunks) ||
-	    (r->end == RP_END_COMPLETE && r->notsent_last != RP_NONE && r->notsent_last > 0 &&
-	     r->t_acked == RP_NONE))
+	    (r->ack_late && r->notsent_last != RP_NONE && r->notsent_last > 0))
 		r->flags |= RP_FLAG_SLOW_CLIENT;
 }
 

@@ -242,6 +242,7 @@ struct rp_record {
 	int64_t unacked_first, unacked_last, notsent_last; /* first, last text or end: bytes */
 	int64_t srtt_us, min_rtt_us;			   /* at the last */
 	int64_t queued_chunks;	     /* text handed over while earlier bytes were not yet sent */
+	bool ack_late;		     /* waited for, and not acknowledged in time */
 	int64_t t_accepted, t_acked; /* accept(2) returned; the last byte was acknowledged */
 	int64_t preemptions, requeues, steps;
 	int64_t preempted_ns, requeue_ns; /* waits after the first schedule; RP_NONE unknown */

@@ -298,6 +298,10 @@ void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e)
 
 	if (!c)
 		return;
+	if (e->what == RP_LOCAL_FIN_ACKED) {
+		rp_tl_acked(t, c->id, ts);
+		return;
+	}
 	switch (e->what) {
 	case RP_PEER_FIN:
 		if (c->peer_fin == RP_NONE)

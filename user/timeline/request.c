@@ -536,6 +536,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 
 	rp_tl_twin_check(t, q);
 	take_tasks(q);
+	r->ack_late = q->ack_of && t->now - q->finished_at >= RP_ACK_NS;
 	if (!in_order(r)) {
 		r->t_first_event = r->t_first_token = r->t_second_token = RP_NONE;
 		r->t_first_output = r->t_last_token = RP_NONE;
