@@ -819,6 +819,7 @@ static void odd_messages(void **st)
 	frame(w, CORE, SOCK_OUT, SEC(2.26), p.b, p.n, 0, 0);
 	frame(w, CORE, SOCK_OUT + 1, SEC(2.3), "\xdc\xff\xff", 3, 0, 0);
 	frame(w, CORE, SOCK_OUT + 1, SEC(2.3), "hello, world", 12, 0, 0);
+	frame(w, CORE, SOCK_OUT + 1, SEC(2.3), "\x80\x04\x95\x0c\0\0\0SECRET", 13, 0, 0);
 	frame(w, CORE, SOCK_OUT, SEC(2.4), "ENGINE_CORE_DEAD", 16, 0, 0);
 	/* cut behind its output: the instant of the send has to do */
 	outputs(&p, 0, 2.5, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1, &some);
@@ -832,6 +833,7 @@ static void odd_messages(void **st)
 	assert_int_equal(rp_timeline_stats(w->t)->messages_cut, 1);
 	assert_true(rp_timeline_stats(w->t)->messages_bad >= 1);
 	assert_non_null(strstr(w->notices, "died"));
+	assert_non_null(strstr(w->notices, "V0 engine"));
 	assert_non_null(strstr(w->notices, "--payload"));
 	world_end(w);
 }

@@ -212,7 +212,7 @@ struct rp_timeline {
 	uint32_t said; /* notices given, by kind */
 };
 
-enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS, SAY_CUT, SAY_DEAD };
+enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS, SAY_CUT, SAY_DEAD, SAY_PICKLE };
 
 /* timeline.c */
 void *rp_tl_alloc(struct rp_timeline *t, size_t n);

@@ -916,6 +916,17 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 	type = st->type;
 	st->type = -1;
 	st->aux = more;
+	/* pickle, protocol 2 to 5: msgpack would be an empty map with bytes behind */
+	if (type < 0 && e->len > 2 && e->payload[0] == 0x80 && e->payload[1] >= 2 &&
+	    e->payload[1] <= 5) {
+		rp_tl_notice(
+			t, SAY_PICKLE,
+			"the engine's processes speak pickle (vLLM's V0 engine): queue, prefill and decode times are null");
+		x.s->silent_said = true;
+		if (keep)
+			memcpy(keep, e->payload, 2);
+		return;
+	}
 	err = rp_vllm_decode(type, e->payload, e->len, e->missing > 0, keep, &sink, &kind);
 	if (e->missing) {
 		t->st.messages_cut++;
