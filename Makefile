@@ -81,9 +81,9 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$B/fuzzobj/tests/fuzz/%)
 
 # ---- flags -----------------------------------------------------------------
 
-PKGS := libbpf libelf zlib libmicrohttpd
+PKGS := libbpf libelf zlib libmicrohttpd jansson libpcap
 PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS := $(or $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null),-lbpf -lelf -lz -lmicrohttpd)
+PKG_LIBS := $(or $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null),-lbpf -lelf -lz -lmicrohttpd -ljansson -lpcap)
 LIBS := $(PKG_LIBS) -lm -lpthread
 UNIT_LIBS := $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
@@ -95,7 +95,7 @@ HARDEN := -fPIE -fstack-protector-strong -fstack-clash-protection \
 HARDEN_LD := -pie -Wl,-z,relro,-z,now -Wl,-z,noexecstack
 
 INCLUDES := -Iinclude -Iuser -I$B
-BASE_CFLAGS := -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror $(INCLUDES) $(PKG_CFLAGS)
+BASE_CFLAGS := -std=gnu11 -D_GNU_SOURCE= -ffp-contract=off -Wall -Wextra -Werror $(INCLUDES) $(PKG_CFLAGS)
 ALL_CFLAGS := $(BASE_CFLAGS) $(HARDEN) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS := $(HARDEN_LD) $(LDFLAGS)
 

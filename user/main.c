@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calibrate/calibrate.h"
 #include "engine/doctor.h"
 #include "engine/proc.h"
 #include "options.h"
+#include "rtt/rtt.h"
 #include "run.h"
 
 /* Verbs with options of their own. argv[0] is the verb; returns an exit status. */
@@ -14,6 +16,8 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } verbs[] = {
+	{ "calibrate", rp_calibrate },
+	{ "rtt", rp_rtt },
 	{ NULL, NULL },
 };
 
@@ -31,6 +35,8 @@ int main(int argc, char **argv)
 		return rp_doctor(o.pids, o.n_pids, stdout);
 	case RP_VERB_REPLAY:
 		return rp_replay(&o);
+	case RP_VERB_PCAP:
+		return rp_pcap(&o);
 	default:
 		return rp_watch(&o);
 	}
