@@ -544,7 +544,7 @@ static __noinline int rp_conn_meet(u64 key, u64 ino, u32 pid, u32 tid)
 	struct sock *sk = (struct sock *)key;
 	struct rp_conn c = { .pid = pid };
 	u16 family, proto;
-	u8 state;
+	u8 state, status;
 
 	if (BPF_CORE_READ(sk, sk_type) != RP_SOCK_STREAM)
 		return -1;
@@ -565,7 +565,12 @@ static __noinline int rp_conn_meet(u64 key, u64 ino, u32 pid, u32 tid)
 	c.flags = RP_CONN_PRE_ATTACH;
 	if (rp_is_listener(rp_sk_netns(sk), BPF_CORE_READ(sk, __sk_common.skc_num)))
 		c.flags |= RP_CONN_SERVER;
-	if (rp_conn_add(key, sk, &c, tid, RP_RTT_NONE, 0))
+	status = RP_RTT_NONE;
+	if (state == TCP_SYN_RECV && c.flags & RP_CONN_SERVER) {
+		c.flags = RP_CONN_SERVER | RP_CONN_EARLY;
+		status = RP_RTT_NO_SAMPLE;
+	}
+	if (rp_conn_add(key, sk, &c, tid, status, 0))
 		return -1;
 	/* Another thread may have closed it meanwhile, before the entry was there
 	 * for tcp_destroy_sock to remove. */
@@ -755,19 +760,22 @@ static __always_inline void rp_tcp(struct sock *sk, struct rp_xfer *x)
 		struct tcp_sock *tp = rp_cast(sk, struct tcp_sock);
 
 		x->retrans = tp->total_retrans;
-		if (x->dir == RP_TX) {
-			x->tcp.unacked = tp->write_seq - tp->snd_una;
+		x->tcp.unacked = tp->write_seq - tp->snd_una;
+		if (x->dir == RP_RX) {
+			x->tcp.srtt_us = x->ts / 1000 - tp->delivered_mstamp;
+		} else {
 			x->tcp.notsent = tp->write_seq - tp->snd_nxt;
 			x->tcp.srtt_us = tp->srtt_us >> 3;
 			x->tcp.min_rtt_us = tp->rtt_min.s[0].v;
 		}
 	} else {
 		x->retrans = rp_sk_retrans(sk);
-		if (x->dir == RP_TX)
-			rp_sk_tcp(sk, &x->tcp);
+		rp_sk_tcp(sk, &x->tcp);
+		if (x->dir == RP_RX)
+			x->tcp.srtt_us = x->ts / 1000 -
+					 BPF_CORE_READ((struct tcp_sock *)sk, delivered_mstamp);
 	}
-	if (x->dir == RP_TX)
-		x->flags |= RP_F_TCP;
+	x->flags |= RP_F_TCP;
 }
 
 static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool raw)
@@ -927,6 +935,35 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(rp_sys_exit, struct pt_regs *regs, long ret)
 {
 	return rp_exit(regs, ret, false);
+}
+
+/*
+ * The same at tracepoints of single system calls: dearer for those, and others
+ * cost a test of a bit instead of a program. For engines that spin in
+ * sched_yield(2) by the hundred thousand.
+ */
+struct rp_tp_syscall {
+	u64 regs; /* not for us */
+	s32 nr;
+	s32 pad;
+	s64 ret;
+};
+
+static __always_inline struct pt_regs *rp_task_regs(void)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+}
+
+SEC("tracepoint")
+int rp_sys_enter_one(struct rp_tp_syscall *ctx)
+{
+	return rp_enter(rp_task_regs(), ctx->nr, true);
+}
+
+SEC("tracepoint")
+int rp_sys_exit_one(struct rp_tp_syscall *ctx)
+{
+	return rp_exit(rp_task_regs(), ctx->ret, true);
 }
 
 SEC("raw_tp/sys_enter")

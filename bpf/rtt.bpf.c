@@ -11,7 +11,7 @@
 static __always_inline void rp_established(struct sock *sk, u64 key)
 {
 	u16 port = BPF_CORE_READ(sk, __sk_common.skc_num);
-	struct rp_conn c = { .flags = RP_CONN_SERVER };
+	struct rp_conn c = { .flags = RP_CONN_SERVER }, *old;
 	u32 netns, rtt;
 	u8 status;
 
@@ -22,14 +22,21 @@ static __always_inline void rp_established(struct sock *sk, u64 key)
 	if (bpf_core_field_exists(((struct tcp_sock___mptcp *)0)->is_mptcp) &&
 	    BPF_CORE_READ((struct tcp_sock___mptcp *)sk, is_mptcp))
 		return;
+	old = bpf_map_lookup_elem(&conns, &key);
+	if (old && old->flags & RP_CONN_EARLY) {
+		old->flags &= ~RP_CONN_EARLY;
+		return;
+	}
 	/* The address was another socket's, whose end we missed. */
 	rp_conn_drop(key, 0);
 	/* Both transitions happen when the last ACK arrives, so their distance means
-	 * nothing; the kernel's own sample runs from SYN-ACK to ACK. */
+	 * nothing; the kernel's own sample runs from SYN-ACK to ACK. Where it kept no
+	 * instant of the SYN-ACK (cookies), it asks the peer's echo of its time stamp,
+	 * whose low bits a cookie uses for itself: whole milliseconds, and wrong. */
 	rtt = BPF_CORE_READ((struct tcp_sock *)sk, srtt_us) >> 3;
 	if (rp_sk_retrans(sk))
 		status = RP_RTT_RETRANS; /* includes the SYN-ACK's */
-	else if (!rtt)
+	else if (rtt % 1000 == 0)
 		status = RP_RTT_NO_SAMPLE;
 	else
 		status = RP_RTT_HANDSHAKE;
@@ -101,6 +108,32 @@ static __always_inline void rp_closed(struct sock *sk, const struct rp_conn *c, 
 	/* else both sides had closed in order */
 }
 
+/* The FIN itself is sent after this. If there is nothing else to acknowledge, that
+ * was before. */
+static __always_inline void rp_local_fin(struct sock *sk, const struct rp_conn *c)
+{
+	struct rp_tcp_state t = {};
+	struct rp_ev_tcp *e;
+
+	rp_sk_tcp(sk, &t);
+	if (c->flags & RP_CONN_KEYED && !t.unacked) {
+		e = rp_reserve(RP_CLASS_CONN, sizeof(*e));
+		if (e) {
+			rp_hdr(&e->h, sizeof(*e), RP_EV_TCP, bpf_ktime_get_ns(), c->pid, 0);
+			e->conn = c->id;
+			e->acked_ts =
+				BPF_CORE_READ((struct tcp_sock *)sk, delivered_mstamp) * 1000;
+			e->unacked = e->notsent = 0;
+			e->srtt_us = t.srtt_us;
+			e->min_rtt_us = t.min_rtt_us;
+			e->retrans = rp_sk_retrans(sk);
+			e->pad = 0;
+			rp_submit(e);
+		}
+	}
+	rp_emit_state(c, 0, RP_LOCAL_FIN, 0);
+}
+
 static __always_inline int rp_set_state(struct sock *sk, int old, int new)
 {
 	u64 key = (u64)sk;
@@ -135,7 +168,7 @@ static __always_inline int rp_set_state(struct sock *sk, int old, int new)
 	if (new == TCP_CLOSE_WAIT)
 		rp_emit_state(c, 0, RP_PEER_FIN, 0);
 	else if (new == TCP_FIN_WAIT1 || new == TCP_LAST_ACK)
-		rp_emit_state(c, 0, RP_LOCAL_FIN, 0);
+		rp_local_fin(sk, c);
 	else if (new == TCP_FIN_WAIT2)
 		rp_emit_state(c, 0, RP_LOCAL_FIN_ACKED, 0);
 	else if (new == TCP_CLOSE)
@@ -194,6 +227,7 @@ int rp_tcp_look(struct rp_look *l)
 	struct rp_conn *c;
 	struct sock *sk;
 	u64 id = l->conn, *keyp, key;
+	u8 state;
 
 	l->found = 0;
 	keyp = bpf_map_lookup_elem(&conn_keys, &id);
@@ -202,7 +236,14 @@ int rp_tcp_look(struct rp_look *l)
 	key = *keyp;
 	sk = (struct sock *)key;
 	rp_sk_tcp(sk, &t);
-	l->mstamp = BPF_CORE_READ((struct tcp_sock *)sk, tcp_mstamp);
+	/* a FIN has a number in the sequence, too */
+	state = BPF_CORE_READ(sk, __sk_common.skc_state);
+	if (t.unacked &&
+	    (state == TCP_FIN_WAIT1 || state == TCP_CLOSING || state == TCP_LAST_ACK)) {
+		t.unacked--;
+		t.notsent -= t.notsent > 0;
+	}
+	l->mstamp = BPF_CORE_READ((struct tcp_sock *)sk, delivered_mstamp);
 	l->retrans = rp_sk_retrans(sk);
 	c = bpf_map_lookup_elem(&conns, &key);
 	if (!c || c->id != id)

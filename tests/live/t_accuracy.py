@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Against the paced server: its own clock is the truth."""
 
-import subprocess, time
+import os, subprocess, time
 from harness import *
 
 
-def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0):
+def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0, args=(), single=False):
     srv = t.paced()
-    p = t.probe(srv)
+    p = t.probe(srv, args=list(args))
+    progs = p.metrics().by("reqprobe_bpf_run_seconds_total", "program")
+    t.equal(any("sys_exit_one" in (k or "") for k in progs), single, "system calls are traced one by one")
     n = streams * rounds
     cpu0, w0 = proc_cpu(p.pid), time.monotonic()
     for k, f in enumerate(FRAMINGS if rounds > 1 else FRAMINGS[:1]):
@@ -58,6 +60,14 @@ def accuracy_1(t):
 @test(90)
 def accuracy_64(t):
     accuracy(t, 64, 4, 60, 50000, 200000)
+
+
+@test(90)
+def accuracy_single_calls(t):
+    """As for engines that spin: tracepoints of single system calls."""
+    if not os.path.isdir("/sys/kernel/tracing/events/syscalls"):
+        raise Skip("no tracefs")
+    accuracy(t, 64, 2, 60, 50000, 200000, args=["--engine", "vllm"], single=True)
 
 
 @test(120)
