@@ -28,7 +28,8 @@ enum {
 	OPT_MAX_CONN,
 	OPT_NO_TP_BTF,
 	OPT_HIDE_EVENTS,
-	OPT_ZMTP
+	OPT_ZMTP,
+	OPT_PORT
 };
 
 static const char doc[] =
@@ -37,6 +38,9 @@ static const char doc[] =
 	"  reqprobe --pid PID      watch the engine PID and its whole process tree (root)\n"
 	"  reqprobe doctor         what can be seen here, and what not, and why\n"
 	"  reqprobe replay FILE    the records of a recording (no root)\n"
+	"  reqprobe pcap FILE      the same from a packet capture, - for standard input (no root)\n"
+	"  reqprobe pcap -i IFACE --port N\n"
+	"                          and from an interface's packets\n"
 	"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed while running, "
 	"2 wrong usage, 3 not permitted or the kernel lacks what is needed, 4 no such process or no "
 	"engine in it. See reqprobe(8).";
@@ -56,6 +60,10 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "record-raw", OPT_RECORD_RAW, "FILE", 0,
 	  "Record the events with the text of prompts and answers", 0 },
+	{ "interface", 'i', "IFACE", 0, "pcap: capture on this interface; any is all of them", 0 },
+	{ "port", OPT_PORT, "N", 0,
+	  "pcap: servers' port; may be repeated (default with FILE: wherever an HTTP request goes)",
+	  0 },
 	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
 	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
 	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
@@ -63,7 +71,7 @@ static const struct argp_option options[] = {
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
 	{ "ring", OPT_RING, "SIZE", 0,
-	  "Ring buffer, a power of two, part of the ceiling (default 8M)", 0 },
+	  "Ring buffer, a power of two, part of the ceiling (default 8M; pcap -i: 16M)", 0 },
 	{ "payload", OPT_PAYLOAD, "SIZE", 0, "Bytes looked at per system call (default 256K)", 0 },
 	{ "max-requests", OPT_MAX_REQ, "N", 0, "Requests followed at once (default 16384)", 0 },
 	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)",
@@ -167,6 +175,16 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 				return 0;
 		o->pids[o->n_pids++] = (uint32_t)n;
 		return 0;
+	case 'i':
+		o->iface = arg;
+		return 0;
+	case OPT_PORT:
+		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 65535, &n))
+			refuse("--port %s: a number from 1 to 65535", arg);
+		if (o->n_ports == RP_MAX_PORTS)
+			refuse("at most %d --port", RP_MAX_PORTS);
+		o->ports[o->n_ports++] = (uint16_t)n;
+		return 0;
 	case OPT_ENGINE:
 		if (!rp_engine_by_name(arg))
 			refuse("--engine %s is not known: " ENGINES, arg);
@@ -262,7 +280,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			o->verb = RP_VERB_REPLAY;
 			return 0;
 		}
-		if (o->verb == RP_VERB_REPLAY && !o->file) {
+		if (st->arg_num == 0 && !strcmp(arg, "pcap")) {
+			o->verb = RP_VERB_PCAP;
+			return 0;
+		}
+		if ((o->verb == RP_VERB_REPLAY || o->verb == RP_VERB_PCAP) && !o->file) {
 			o->file = arg;
 			return 0;
 		}
@@ -270,6 +292,10 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case ARGP_KEY_END:
 		if (o->verb == RP_VERB_REPLAY && !o->file)
 			refuse("replay: which recording? reqprobe replay FILE");
+		if (o->verb == RP_VERB_PCAP)
+			return 0;
+		if (o->iface || o->n_ports)
+			refuse("-i and --port are for reqprobe pcap");
 		if (o->verb == RP_VERB_WATCH && !o->n_pids)
 			refuse("which process? reqprobe --pid PID; see reqprobe --help");
 		return 0;
@@ -278,7 +304,23 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	}
 }
 
-static const struct argp argp = { options, parse, "[doctor | replay FILE]", doc, NULL, NULL, NULL };
+static const struct argp argp = { options, parse, "[doctor | replay FILE | pcap FILE]", doc, NULL,
+				  NULL,	   NULL };
+
+static void check_pcap(const struct rp_options *o)
+{
+	if (!o->file == !o->iface)
+		refuse("pcap: which packets? reqprobe pcap FILE, or reqprobe pcap -i IFACE --port N");
+	if (o->iface && !o->n_ports)
+		refuse("pcap -i wants the port of the server: --port N");
+	if (o->n_pids)
+		refuse("packets have no process: --pid is for watching");
+	if (o->steps)
+		refuse("packets have no steps of a scheduler: --steps is for watching and replay");
+	if (o->iface && o->ring + o->memory / 4 + (12u << 20) > o->memory)
+		refuse("--memory leaves no room beside a --ring of %llu bytes",
+		       (unsigned long long)o->ring);
+}
 
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
 {
@@ -287,7 +329,6 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	*o = (struct rp_options){
 		.metrics = "127.0.0.1:9479",
 		.memory = 64 << 20,
-		.ring = 8 << 20,
 		.payload = 256 << 10,
 		.max_requests = 16384,
 		.max_connections = 16384,
@@ -297,6 +338,10 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
 		refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
 		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+	if (!o->ring)
+		o->ring = o->verb == RP_VERB_PCAP && o->iface ? 16 << 20 : 8 << 20;
+	if (o->verb == RP_VERB_PCAP)
+		check_pcap(o);
 	if (o->no_hooks && o->require_uprobes)
 		refuse("--no-hooks and --require-uprobes exclude each other");
 	if (o->steps && o->jsonl && !strcmp(o->steps, o->jsonl))

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #define RP_MAX_PIDS 64
+#define RP_MAX_PORTS 64
 
 /* Exit statuses, as in the man page. */
 enum rp_exit {
@@ -17,7 +18,7 @@ enum rp_exit {
 	RP_EXIT_NO_ENGINE = 4, /* no such process, or no engine in it */
 };
 
-enum rp_verb { RP_VERB_WATCH, RP_VERB_DOCTOR, RP_VERB_REPLAY };
+enum rp_verb { RP_VERB_WATCH, RP_VERB_DOCTOR, RP_VERB_REPLAY, RP_VERB_PCAP };
 
 struct rp_options {
 	enum rp_verb verb;
@@ -29,7 +30,10 @@ struct rp_options {
 	const char *record;
 	const char *steps; /* file of reqprobe.step/1 lines, or NULL */
 	bool record_raw;
-	const char *file;  /* replay */
+	const char *file;  /* replay, pcap */
+	const char *iface; /* pcap, or NULL */
+	uint16_t ports[RP_MAX_PORTS];
+	unsigned n_ports;
 	double duration_s; /* 0: until stopped */
 	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, hide_events, zmtp;
 	int verbose;

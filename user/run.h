@@ -48,5 +48,6 @@ void rp_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 int rp_watch(const struct rp_options *o);
 int rp_replay(const struct rp_options *o);
+int rp_pcap(const struct rp_options *o);
 
 #endif

@@ -266,6 +266,7 @@ def batch(t, port, n, seed, c=4, max_tokens=24, words="8,24", extra={}):
     """A fixed piece of work: tokens per second and p50 TTFT."""
     got = run_client(t, port, n=n, c=c, seed=seed, usage=True, max_tokens=max_tokens, words=words,
                      extra={"temperature": 0, "ignore_eos": True, **extra}, timeout=120)
+    assert len(got) == n and all(r["first_token_ns"] > r["sent_ns"] for r in got.values()), "a request got no token"
     first, last = min(r["sent_ns"] for r in got.values()), max(r["last_ns"] for r in got.values())
     return max_tokens * n / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in got.values())
 
@@ -433,7 +434,7 @@ def vllm_bench(t, pairs):
         for e in engines:
             e.start()
         e = engines[0]
-        work = lambda e, n, seed: batch(t, e.port, n, seed, c=32, max_tokens=48, words="8,40")
+        work = lambda e, n, seed: batch(t, e.port, n, seed, c=32, max_tokens=48, words="8,40", extra={"model": vllm.NAME})
         for x in engines:
             work(x, 64, 1)
         pids = [e.pid, *(p for p, _ in e.tree())]

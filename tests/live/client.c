@@ -57,7 +57,8 @@ static struct {
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
 	int n, c, max_tokens, words_min, words_max, every, lazy_ms;
-	size_t prompt_bytes;
+	size_t prompt_bytes, read_bytes;
+	int rcvbuf;
 	uint64_t seed, hangup;
 	bool stream, usage, rst, half_close, keepalive, quiet;
 	double timeout, hangup_s;
@@ -338,6 +339,8 @@ static void job_start(struct job *j)
 	j->fd = socket(g.addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (j->fd < 0)
 		die("socket");
+	if (g.rcvbuf)
+		setsockopt(j->fd, SOL_SOCKET, SO_RCVBUF, &g.rcvbuf, sizeof(g.rcvbuf));
 	if (g.addr.ss_family != AF_UNIX)
 		setsockopt(j->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	j->connect_ns = now_ns();
@@ -481,7 +484,7 @@ static void hang_up(struct job *j)
 
 static void on_readable(struct job *j)
 {
-	size_t room = READ_SIZE;
+	size_t room = g.read_bytes ? g.read_bytes : READ_SIZE;
 	ssize_t n;
 	int64_t t;
 
@@ -594,6 +597,8 @@ int main(int argc, char **argv)
 		ID,
 		DUMP,
 		LAZY,
+		READ_BYTES,
+		RCVBUF,
 		TIMEOUT,
 		QUIET
 	};
@@ -619,6 +624,8 @@ int main(int argc, char **argv)
 		{ "id", 1, NULL, ID },
 		{ "dump", 1, NULL, DUMP },
 		{ "lazy-ms", 1, NULL, LAZY },
+		{ "read-bytes", 1, NULL, READ_BYTES },
+		{ "rcvbuf", 1, NULL, RCVBUF },
 		{ "timeout", 1, NULL, TIMEOUT },
 		{ "quiet", 0, NULL, QUIET },
 		{ 0 },
@@ -700,6 +707,12 @@ int main(int argc, char **argv)
 			break;
 		case LAZY:
 			g.lazy_ms = atoi(optarg);
+			break;
+		case READ_BYTES:
+			g.read_bytes = strtoul(optarg, NULL, 10);
+			break;
+		case RCVBUF:
+			g.rcvbuf = atoi(optarg);
 			break;
 		case TIMEOUT:
 			g.timeout = atof(optarg);

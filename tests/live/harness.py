@@ -80,8 +80,8 @@ class T:
     def probe(self, *pids, **kw):
         return Probe(self, pids, **kw)
 
-    def paced(self, *args, listen="127.0.0.1:0", unix=None, exe="paced", truth=True):
-        return Paced(self, args, listen, unix, exe, truth)
+    def paced(self, *args, listen="127.0.0.1:0", unix=None, exe="paced", truth=True, spawn=None):
+        return Paced(self, args, listen, unix, exe, truth, spawn)
 
     def client(self, port_or_unix, *args, **kw):
         return run_client(self, port_or_unix, *args, **kw)
@@ -478,13 +478,13 @@ def summary_invariants(s, records):
 # ---------------------------------------------------------------- servers and clients in C
 
 class Paced:
-    def __init__(self, t, args, listen, unix, exe, truth=True):
+    def __init__(self, t, args, listen, unix, exe, truth=True, spawn=None):
         self.t, self.unix = t, unix
         self.truth_path = t.path(f"truth{len(t.children)}.jsonl")
         path = exe if "/" in exe else os.path.join(BIN, exe)
         argv = [path] + (["--unix", unix] if unix else ["--listen", listen]) + \
             (["--truth", self.truth_path] if truth else []) + [str(a) for a in args]
-        self.proc = t.spawn(argv, stdout=subprocess.PIPE, text=True)
+        self.proc = t.spawn(argv, stdout=subprocess.PIPE, text=True, **(spawn or {}))
         line = self.proc.stdout.readline()
         if not line.startswith("listening "):
             raise AssertionError(f"paced did not start: {line!r}")
@@ -531,8 +531,8 @@ def client_argv(where, *args, n=1, c=1, stream=True, max_tokens=16, extra=None, 
     return argv + [str(a) for a in args]
 
 
-def run_client(t, where, *args, check=True, timeout=100, **kw):
-    p = t.spawn(client_argv(where, *args, timeout=timeout, **kw), stdout=subprocess.PIPE, text=True)
+def run_client(t, where, *args, check=True, timeout=100, spawn=None, **kw):
+    p = t.spawn(client_argv(where, *args, timeout=timeout, **kw), stdout=subprocess.PIPE, text=True, **(spawn or {}))
     out, _ = p.communicate(timeout=timeout + 5)
     lines = [json.loads(l) for l in out.splitlines()]
     if check and p.returncode:
@@ -720,7 +720,9 @@ class Server:
     of a child process (or of each of `workers` grandchildren that share the
     listening socket; a dead one is replaced)."""
 
-    def __init__(self, t, handler, family="v4", unix=None, workers=0, wrap=None, raw=None, nodelay=True):
+    def __init__(self, t, handler, family="v4", unix=None, workers=0, wrap=None, raw=None, nodelay=True, enter=None,
+                 options=()):
+        self.enter, self.options = enter, options
         self.t, self.handler, self.raw, self.wrap, self.nodelay = t, handler, raw, wrap, nodelay
         self.log_path = t.path(f"server{len(t.children)}.log")
         r, w = os.pipe()
@@ -756,6 +758,8 @@ class Server:
             signal.signal(s, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.enter:
+            self.enter()
         # Not closed but replaced: an inherited Python object that is collected
         # later closes its own number, which must not be one of ours by then.
         null = os.open("/dev/null", os.O_RDWR)
@@ -776,6 +780,8 @@ class Server:
         else:
             l = socket.socket()
             l.bind(("127.0.0.1", 0))
+        for o in self.options:
+            l.setsockopt(*o)
         l.listen(512)
         port = 0 if unix else l.getsockname()[1]
 
