@@ -17,6 +17,7 @@ enum rp_conn_flags {
 	RP_CONN_PEER_RST = 1 << 4,
 	RP_CONN_LOCAL_FIN = 1 << 5,
 	RP_CONN_KEYED = 1 << 6, /* it has an entry in conn_keys */
+	RP_CONN_EARLY = 1 << 7, /* fast open: used before its handshake was over */
 };
 
 #define RP_FIRST_BYTES 8
@@ -75,7 +76,7 @@ struct rp_stat {
 /* rp_tcp_look(): the context of the program, in and out */
 struct rp_look {
 	__u64 conn;   /* in */
-	__u64 mstamp; /* us of CLOCK_MONOTONIC */
+	__u64 mstamp; /* us of CLOCK_MONOTONIC: the last acknowledgement */
 	__u32 found;
 	__u32 unacked, notsent, srtt_us, min_rtt_us, retrans;
 };

@@ -71,7 +71,8 @@ enum rp_event_flags {
 	RP_F_CUT = 1 << 3,	  /* DATA, MSG: bytes were not captured (missing > 0);
 				 * HOOK: more values than there is room for */
 	RP_F_NO_ENTRY = 1 << 4,	  /* DATA tx: entry instant unknown, ts is the return */
-	RP_F_TCP = 1 << 6,	  /* DATA: the last four numbers were read */
+	RP_F_TCP = 1 << 6,	  /* DATA: the last four numbers were read (rx: unacked and
+				 * acked_ago_us) */
 	RP_F_SYNTH = 1 << 5,	  /* made by user space on evidence other than this event */
 };
 
@@ -95,10 +96,14 @@ struct rp_ev_data {
 	__u32 retrans;	/* the socket's retransmitted segments so far (TCP) */
 	__u16 syscall;	/* number, for diagnosis */
 	__u16 pad;
-	/* of a writing call, when it returned; RP_F_TCP */
+	/* when the call returned; RP_F_TCP */
 	__u32 unacked; /* bytes written that the peer has not acknowledged */
 	__u32 notsent; /* of them, still in the send buffer */
-	__u32 srtt_us, min_rtt_us;
+	union {
+		__u32 srtt_us;
+		__u32 acked_ago_us; /* rx: time since it last acknowledged any */
+	};
+	__u32 min_rtt_us;
 	__u8 payload[];
 };
 
@@ -163,8 +168,9 @@ struct rp_ev_conn_accept {
 
 /*
  * TCP: made by user space for a connection whose last write was not acknowledged
- * when it returned. hdr.ts is the look; acked_ts the instant the socket last
- * heard of its peer, when unacked is 0 (tcp_sock.tcp_mstamp, us).
+ * when it returned, and by BPF when the application closes it. hdr.ts is the look;
+ * acked_ts the instant the peer last acknowledged anything, when unacked is 0
+ * (tcp_sock.delivered_mstamp, us). A FIN does not count.
  */
 struct rp_ev_tcp {
 	struct rp_event_hdr h;

@@ -934,6 +934,34 @@ static void hostile(void **st)
 	world_end(w);
 }
 
+/* A response's head is lost: the next one is not taken for it. */
+static void lost_head(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	data_n(w, 1, RP_TX, 1002 * MS, HDR_CHUNKED, strlen(HDR_CHUNKED), 0, true);
+	txc(w, 1, 1010 * MS, TOK);
+	txc(w, 1, 1020 * MS, TOK);
+	tx(w, 1, 1030 * MS, END);
+	rx(w, 1, 2000 * MS, REQ);
+	tx(w, 1, 2002 * MS, HDR_CHUNKED);
+	txc(w, 1, 2010 * MS, TOK);
+	txc(w, 1, 2020 * MS, USAGE(1));
+	tx(w, 1, 2030 * MS, END);
+	assert_int_equal(w->n, 2);
+	assert_int_equal(w->rec[0].end, RP_END_UNKNOWN);
+	assert_true(w->rec[0].flags & RP_FLAG_LOST_EVENTS);
+	is_null(&w->rec[0], S_TTFT, "lost_events");
+	assert_int_equal(w->rec[1].end, RP_END_COMPLETE);
+	is_ms(&w->rec[1], S_TTFT, 10);
+	assert_int_equal(NSV(&w->rec[1], TOK_COMPLETION), 1);
+	world_end(w);
+}
+
 /* What passes on connections that are not read is not lost. */
 static void not_read(void **st)
 {
@@ -963,7 +991,8 @@ static void not_read(void **st)
 static void last_ack(void **st)
 {
 	(void)st;
-	for (int how = 0; how < 4; how++) { /* told, the client's end, never, by our FIN */
+	/* told, the client's end, never, by our FIN, the next request, more written */
+	for (int how = 0; how < 6; how++) {
 		struct world *w = world_new();
 		struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0),
 					   .hook_reason = RP_HOOKS_NONE_FOR_ENGINE,
@@ -999,19 +1028,55 @@ static void last_ack(void **st)
 		} else if (how == 3) {
 			state(w, 1, 1031 * MS, RP_LOCAL_FIN);
 			state(w, 1, 1110 * MS, RP_LOCAL_FIN_ACKED);
+		} else if (how == 4) {
+			w->rx_acked = true;
+			w->rx_acked_ago_us = 2000;
+			rx(w, 1, 1112 * MS, REQ);
+			tx(w, 1, 1113 * MS, HDR_CHUNKED);
+		} else if (how == 5) {
+			rx(w, 1, 1040 * MS, REQ);
+			tx(w, 1, 1041 * MS, HDR_CHUNKED);
+			assert_int_equal(w->n, 0);
+			a.unacked = 0;
+			a.h.ts = a.acked_ts = 1140 * MS;
+			feed(w, &a);
 		} else {
 			tick(w, 3100 * MS);
 		}
 		assert_int_equal(w->n, 1);
 		is_ms(&w->rec[0], NET_ACCEPT, 700);
 		assert_int_equal(NSV(&w->rec[0], NET_UNACKED_FIRST), 500);
-		if (how == 0 || how == 3)
+		if (how == 0 || how == 3 || how == 4)
 			is_ms(&w->rec[0], NET_LAST_ACK, 80);
 		else
 			is_null(&w->rec[0], NET_LAST_ACK, "not_seen");
 		is_ms(&w->rec[0], S_DURATION, 30);
 		world_end(w);
 	}
+}
+
+/* Where closing is the framing, the acknowledgement comes before the end. */
+static void last_ack_of_the_closed(void **st)
+{
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0),
+				   .hook_reason = RP_HOOKS_NONE_FOR_ENGINE,
+				   .flags = RP_SESSION_ACKS };
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	feed(w, &e);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	w->tcp_unacked = 500;
+	tx(w, 1, 1010 * MS, HDR TOK);
+	tx(w, 1, 1030 * MS, TOK);
+	state(w, 1, 1031 * MS, RP_LOCAL_FIN);
+	state(w, 1, 1110 * MS, RP_LOCAL_FIN_ACKED);
+	close_conn(w, 1, 1111 * MS);
+	assert_int_equal(w->n, 1);
+	is_ms(&w->rec[0], NET_LAST_ACK, 80);
+	world_end(w);
 }
 
 int main(void)
@@ -1028,7 +1093,9 @@ int main(void)
 		cmocka_unit_test(splits),
 		cmocka_unit_test(engine_join),
 		cmocka_unit_test(last_ack),
+		cmocka_unit_test(last_ack_of_the_closed),
 		cmocka_unit_test(not_read),
+		cmocka_unit_test(lost_head),
 		cmocka_unit_test(posted),
 		cmocka_unit_test(proxied),
 		cmocka_unit_test(answered_late),

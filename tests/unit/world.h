@@ -40,6 +40,8 @@ struct world {
 	size_t log_n, log_cap;
 	uint64_t off[64][2];
 	uint32_t tcp_unacked; /* of writes, when not 0 */
+	bool rx_acked;	      /* reads tell that nothing is unacknowledged, and since when */
+	uint32_t rx_acked_ago_us;
 };
 
 static inline void on_record(void *ctx, const struct rp_record *r)
@@ -235,6 +237,10 @@ static inline void data_n(struct world *w, uint64_t conn, enum rp_dir dir, uint6
 	if (dir == RP_TX && w->tcp_unacked) {
 		e->h.flags |= RP_F_TCP;
 		e->unacked = w->tcp_unacked;
+	}
+	if (dir == RP_RX && w->rx_acked) {
+		e->h.flags |= RP_F_TCP;
+		e->acked_ago_us = w->rx_acked_ago_us;
 	}
 	memcpy(e->payload, s, n);
 	w->off[conn][dir] += n + missing;

@@ -406,7 +406,7 @@ static void derive_phases(struct rp_record *r, const struct instants *t)
 
 /*
  * What the server's socket knew: tcp_sock's write_seq - snd_una, write_seq -
- * snd_nxt, srtt_us, rtt_min when a write returned; tcp_mstamp when all was
+ * snd_nxt, srtt_us, rtt_min when a write returned; delivered_mstamp when all was
  * acknowledged. Separate quantities: none of them is the handshake's RTT.
  */
 static void derive_tcp(struct rp_record *r, const struct instants *t)

@@ -32,7 +32,7 @@ static struct conn *conn_new(struct rp_timeline *t, uint64_t id, int64_t ts, boo
 	c->o.h.ts = (uint64_t)ts;
 	c->alive = true;
 	c->t_established = c->peer_fin = c->peer_rst = c->local_fin = c->closed = RP_NONE;
-	c->accepted = RP_NONE;
+	c->accepted = c->acked = RP_NONE;
 	if (rp_map_put(&t->conns, id, 0, c)) {
 		rp_tl_free(t, c, sizeof(*c));
 		return NULL;
@@ -299,7 +299,7 @@ void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e)
 	if (!c)
 		return;
 	if (e->what == RP_LOCAL_FIN_ACKED) {
-		rp_tl_acked(t, c->id, ts);
+		rp_tl_acked(t, c, UINT64_MAX, ts);
 		return;
 	}
 	switch (e->what) {
@@ -331,7 +331,7 @@ void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 		return;
 	c->closed = (int64_t)e->h.ts;
 	c->retrans = e->retrans;
-	rp_tl_acked(t, e->conn, RP_NONE);
+	rp_tl_acked(t, c, UINT64_MAX, RP_NONE);
 	/* Many runtimes have an io_uring for files or timers, and harmless. One that
 	 * moves bytes of sockets leaves connections on which nobody read or wrote. */
 	if (t->uring_pid && !e->rx && !e->tx && c->known && c->o.family != AF_UNIX) {
@@ -354,10 +354,11 @@ void rp_tl_conn_tcp(struct rp_timeline *t, const struct rp_ev_tcp *e)
 {
 	struct conn *c = conn_get(t, e->conn);
 
-	if (c)
-		c->retrans = e->retrans;
+	if (!c)
+		return;
+	c->retrans = e->retrans;
 	if (!e->unacked)
-		rp_tl_acked(t, e->conn, (int64_t)e->acked_ts);
+		rp_tl_acked(t, c, UINT64_MAX, (int64_t)e->acked_ts);
 }
 
 void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e)
@@ -788,6 +789,15 @@ static bool request_line(const uint8_t *in, size_t n)
 
 /* ---- bytes that are missing ---- */
 
+/* All that were asked and had no answer yet: it may be among what was lost. */
+static void give_up_waiting(struct rp_timeline *t, struct conn *c)
+{
+	while (c->h && c->h->head && c->h->head->rx_done) {
+		c->h->head->r.flags |= RP_FLAG_LOST_EVENTS | RP_FLAG_PARTIAL;
+		rp_tl_request_end(t, c->h->head, RP_END_UNKNOWN, RP_NONE);
+	}
+}
+
 static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t n, int64_t ts,
 		enum why_gap why)
 {
@@ -823,6 +833,9 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 					body_gap(t, h, q, ts, why);
 					q->r.bytes_tx += n;
 				}
+				/* Whose is the next head? Not surely theirs. */
+				if (q && !q->resp_seen && why == GAP_LOST)
+					give_up_waiting(t, c);
 			}
 			return;
 		}
@@ -896,7 +909,16 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 	if (e->h.pid)
 		c->pid = e->h.pid;
 	c->retrans = e->retrans;
+	if (dir == RP_RX && e->h.flags & RP_F_TCP && !e->unacked) {
+		int64_t acked = ts / 1000 - e->acked_ago_us;
+
+		rp_tl_acked(t, c, c->off[RP_TX], acked * 1000);
+	}
 	if (dir == RP_TX) {
+		uint64_t end = e->off - e->call_off + e->call_len;
+
+		if (e->h.flags & RP_F_TCP && e->unacked <= end)
+			rp_tl_acked(t, c, end - e->unacked, RP_NONE);
 		c->last_tx = t->now;
 		c->tcp = e->h.flags & RP_F_TCP;
 		c->unacked = e->unacked;

@@ -79,6 +79,8 @@ struct conn {
 	uint32_t unacked, notsent, srtt_us, min_rtt_us;
 	uint32_t call_len;
 	int64_t accepted;
+	int64_t acked; /* all up to acked_off was, then */
+	uint64_t acked_off;
 	uint32_t requests;
 	int64_t peer_fin, peer_rst, local_fin, closed;
 	int64_t last_tx;
@@ -175,6 +177,7 @@ struct request {
 	uint64_t id_hash;
 	struct request *id_next; /* of the same hash */
 	uint64_t ack_of;	 /* connection whose last bytes are not yet acknowledged */
+	uint64_t ack_off;	 /* where they end in its stream */
 	bool hold;		 /* an abort may still tell which engine request it was */
 	bool twin;		 /* of several with its id: which one is its own is a guess */
 };
@@ -251,7 +254,7 @@ void rp_tl_response_body(struct rp_timeline *t, struct request *q, const struct 
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts);
 void rp_tl_pending(struct rp_timeline *t, bool all);
 /* What came of the last bytes: acknowledged at ts, or RP_NONE: not any more. */
-void rp_tl_acked(struct rp_timeline *t, uint64_t conn, int64_t ts);
+void rp_tl_acked(struct rp_timeline *t, struct conn *c, uint64_t upto, int64_t ts);
 /* The client's reset: requests held for this connection never reached it. */
 void rp_tl_reset(struct rp_timeline *t, uint64_t conn);
 /* May this request target, complete or not, stand in a recording? */

@@ -659,10 +659,15 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 		t->pending_tail = &q->next;
 		return;
 	}
-	if (end == RP_END_COMPLETE && c->tcp && !c->unacked)
+	if (end == RP_END_COMPLETE && c->tcp && !c->unacked) {
 		r->t_acked = ts;
-	else if (end == RP_END_COMPLETE && c->tcp && q->s->acks && c->closed == RP_NONE)
+	} else if (end == RP_END_COMPLETE && c->tcp && c->acked != RP_NONE &&
+		   c->acked_off == c->off[RP_TX]) { /* closing was its end */
+		r->t_acked = later(c->acked, ts);
+	} else if (end == RP_END_COMPLETE && c->tcp && q->s->acks && c->closed == RP_NONE) {
 		q->ack_of = c->id;
+		q->ack_off = c->off[RP_TX];
+	}
 	q->hold = end == RP_END_CLIENT_DISCONNECT && !q->n_tasks && !r->id[0] &&
 		  q->s->has_role[RP_ROLE_VLLM] && q->s->hits;
 	if (q->ack_of || q->hold ||
@@ -685,16 +690,25 @@ static bool waits(const struct rp_timeline *t, const struct request *q)
 	return (engine_busy(q) || q->held_for || (q->hold && !q->n_tasks)) && for_ns < RP_GRACE_NS;
 }
 
-void rp_tl_acked(struct rp_timeline *t, uint64_t conn, int64_t ts)
+/*
+ * The peer has acknowledged the stream up to here, the last of it at ts. With more
+ * written since, ts is of that: when it had a response's own end, nobody knows.
+ */
+void rp_tl_acked(struct rp_timeline *t, struct conn *c, uint64_t upto, int64_t ts)
 {
 	bool any = false;
 
+	if (ts != RP_NONE) {
+		c->acked_off = c->off[RP_TX];
+		c->acked = ts;
+	}
 	for (struct request *q = t->pending; q; q = q->next) {
-		if (q->ack_of != conn)
+		if (q->ack_of != c->id || q->ack_off > upto)
 			continue;
 		q->ack_of = 0;
-		if (ts == RP_NONE || ts >= q->r.t_end)
-			q->r.t_acked = ts;
+		/* the socket's clock has microseconds */
+		if (ts != RP_NONE && q->ack_off == c->off[RP_TX])
+			q->r.t_acked = ts < q->r.t_end ? q->r.t_end : ts;
 		any = true;
 	}
 	if (any)

@@ -243,7 +243,7 @@ struct tcp_sock {
 	u32 write_seq;
 	u32 snd_una;
 	u32 snd_nxt;
-	u64 tcp_mstamp;
+	u64 delivered_mstamp;
 	struct minmax rtt_min;
 };
 
