@@ -121,8 +121,7 @@ static __always_inline void rp_local_fin(struct sock *sk, const struct rp_conn *
 		if (e) {
 			rp_hdr(&e->h, sizeof(*e), RP_EV_TCP, bpf_ktime_get_ns(), c->pid, 0);
 			e->conn = c->id;
-			e->acked_ts =
-				BPF_CORE_READ((struct tcp_sock *)sk, delivered_mstamp) * 1000;
+			e->acked_ts = BPF_CORE_READ((struct tcp_sock *)sk, delivered_mstamp) * 1000;
 			e->unacked = e->notsent = 0;
 			e->srtt_us = t.srtt_us;
 			e->min_rtt_us = t.min_rtt_us;

@@ -274,10 +274,10 @@ static void stats(void)
 	for (int i = 0; i < 2; i++) {
 		struct way *w = &ways[i];
 
-		printf("%s\"%c\":{\"packets\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"dropped\":%" PRIu64
-		       ",\"overflow\":%" PRIu64 ",\"failed\":%" PRIu64,
-		       i ? "," : "", "ab"[i], w->packets, w->bytes, w->dropped, w->overflow,
-		       w->failed);
+		printf("%s\"%c\":{\"packets\":%" PRIu64 ",\"bytes\":%" PRIu64
+		       ",\"dropped\":%" PRIu64 ",\"overflow\":%" PRIu64 ",\"failed\":%" PRIu64,
+		       i ? "," : "", "ab"[i], w -> packets, w -> bytes, w -> dropped, w -> overflow,
+		       w -> failed);
 		for (int k = 0; k < K_ANY; k++)
 			printf(",\"%s\":%" PRIu64, kind_names[k], w->kinds[k]);
 		printf(",\"late_mean_us\":%.1f,\"late_max_us\":%.1f,\"late_over_1ms\":%" PRIu64 "}",
@@ -372,8 +372,11 @@ static void on_signal(int sig)
 int main(int argc, char **argv)
 {
 	static const struct option opts[] = {
-		{ "ms", 1, NULL, 'm' },	  { "rate", 1, NULL, 'r' }, { "queue", 1, NULL, 'q' },
-		{ "seed", 1, NULL, 's' }, { 0 },
+		{ "ms", 1, NULL, 'm' },
+		{ "rate", 1, NULL, 'r' },
+		{ "queue", 1, NULL, 'q' },
+		{ "seed", 1, NULL, 's' },
+		{ 0 },
 	};
 	struct sigaction sa = { .sa_handler = on_signal };
 	struct sched_param sp = { .sched_priority = 10 };
@@ -396,7 +399,8 @@ int main(int argc, char **argv)
 			rng = strtoull(optarg, NULL, 10);
 			break;
 		default:
-			fprintf(stderr, "usage: delay [--ms N] [--rate BYTES_PER_S] [--queue N] [--seed N]\n");
+			fprintf(stderr,
+				"usage: delay [--ms N] [--rate BYTES_PER_S] [--queue N] [--seed N]\n");
 			return 2;
 		}
 	if (!queue_max || queue_max > 1000000 || ms < 0 || rate < 0) {
