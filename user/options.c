@@ -38,6 +38,8 @@ static const char doc[] =
 	"  reqprobe --pid PID      watch the engine PID and its whole process tree (root)\n"
 	"  reqprobe doctor         what can be seen here, and what not, and why\n"
 	"  reqprobe replay FILE    the records of a recording (no root)\n"
+	"  reqprobe rtt HOST:PORT  TCP handshakes on an interval (no root; rtt --help)\n"
+	"  reqprobe calibrate DIR  AIPerf's figures without the network (no root; calibrate --help)\n"
 	"  reqprobe pcap FILE      the same from a packet capture, - for standard input (no root)\n"
 	"  reqprobe pcap -i IFACE --port N\n"
 	"                          and from an interface's packets\n"
@@ -67,7 +69,7 @@ static const struct argp_option options[] = {
 	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
 	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
 	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
-	{ "quiet", 'q', 0, 0, "No lines but errors", 0 },
+	{ "quiet", 'q', 0, 0, "No lines but errors and that of the attach", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
 	{ "ring", OPT_RING, "SIZE", 0,

@@ -696,7 +696,9 @@ static void show_header(struct watch *w)
 		rows[n++] = (struct rp_term_row){ "sees", "queue, prefill, decode", hooks };
 	} else {
 		rows[n++] = (struct rp_term_row){ "blind", "queue, prefill, decode",
-						  t->why[0] ? t->why : "no hooks in this engine" };
+						  w->o->no_hooks ? "off: --no-hooks" :
+						  t->why[0]	 ? t->why :
+								   "no hooks in this engine" };
 	}
 	rows[n++] = (struct rp_term_row){ "sees", "HTTP and SSE", "read, write and their kin" };
 	rows[n++] = (struct rp_term_row){ "sees", "handshake RTT", "inet_sock_set_state" };

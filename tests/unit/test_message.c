@@ -994,6 +994,243 @@ static void bounded(void **st)
 	world_end(w);
 }
 
+static void cut_step(struct world *w, double ts, const struct out *o, size_t n, uint32_t missing)
+{
+	static struct pack p;
+
+	outputs(&p, 0, ts, o, n, &some);
+	frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n - missing, 0, missing);
+}
+
+/* A message is cut in the middle: whom it does not name may have been in it. */
+static void cut_in_between(void **st)
+{
+	const char *a = "cmpl-a-0-0000000a", *b = "cmpl-b-0-0000000b";
+
+	(void)st;
+	for (int first = 0; first < 2; first++) { /* is the first step cut, too? */
+		struct world *w = world_new();
+		const struct rp_record *rb = &w->rec[1];
+
+		vllm(w);
+		ask(w, 1, 1, COMPLETIONS, NULL, "");
+		ask(w, 2, 1, COMPLETIONS, NULL, "");
+		add(w, 1.1, a, 5);
+		add(w, 1.1, b, 5);
+		for (int k = 0; k < 5; k++) {
+			struct out o[2] = { { .id = a, .tokens = 1, .finish = k == 4 ? 1 : -1 },
+					    { .id = b, .tokens = 1, .finish = k == 4 ? 1 : -1 } };
+
+			if (!k)
+				for (int i = 0; i < 2; i++)
+					memcpy(o[i].ev, (struct ev[2]){ { 1, 1.5 }, { 2, 1.75 } },
+					       2 * sizeof(struct ev));
+			if (k == 2 || (first && !k))
+				cut_step(w, 2 + k, o, 2, 190);
+			else
+				step(w, 2 + k, o, 2);
+		}
+		body(w, 1, 9, "cmpl-a", CHOICE(0), 5);
+		body(w, 2, 9, "cmpl-b", CHOICE(0), 5);
+		assert_int_equal(w->n, 2);
+		assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 5);
+		assert_int_equal(NSV(rb, TOK_COMPLETION), 5);
+		assert_int_equal(rb->token_source, RP_TOKENS_USAGE);
+		assert_true(rb->flags & RP_FLAG_LOST_EVENTS);
+		if (first)
+			assert_false(rb->v[RP_FIELD_M_GENERATION].known);
+		else
+			same_double(rb, RP_FIELD_M_GENERATION, 4000);
+		for (size_t i = 0; i < w->n_gaps; i++)
+			assert_true(w->gap_chunk[i] || w->gaps[i] == 1000000000);
+		world_end(w);
+	}
+}
+
+/* One client's id of 300 bytes does not take the others' tokens away. */
+static void long_id(void **st)
+{
+	const char *b = "cmpl-b-0-0000000b";
+	struct world *w = world_new();
+	static struct pack p;
+	char id[301];
+
+	(void)st;
+	memset(id, 'a', 300);
+	id[300] = 0;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	add(w, 1.1, b, 5);
+	for (int k = 0; k < 3; k++) {
+		struct out o = { .id = b,
+				 .tokens = 1,
+				 .finish = k == 2 ? 1 : -1,
+				 .ev = { { 1, 1.5 }, { 2, 1.75 } } };
+		size_t at;
+
+		if (k)
+			o.ev[0].type = 0;
+		outputs(&p, 0, 2 + k,
+			(struct out[2]){ { .id = "X", .tokens = 1, .finish = -1 }, o }, 2, &some);
+		/* "X" becomes a str16 of 300 bytes */
+		for (at = 0; p.b[at] != 0xa1 || p.b[at + 1] != 'X'; at++)
+			;
+		memmove(p.b + at + 303, p.b + at + 2, p.n - at - 2);
+		p.b[at] = 0xda;
+		p.b[at + 1] = 300 >> 8;
+		p.b[at + 2] = 300 & 255;
+		memcpy(p.b + at + 3, id, 300);
+		p.n += 301;
+		frame(w, CORE, SOCK_OUT, SEC(2.001 + k), p.b, p.n, 0, 0);
+	}
+	body(w, 1, 9, "cmpl-b", CHOICE(0), 3);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 3);
+	assert_int_equal(w->rec[0].token_source, RP_TOKENS_ENGINE);
+	world_end(w);
+}
+
+/* Ids without a random part, used again: before 0.14 with a client's own. */
+static void id_again(void **st)
+{
+	const char *id = "cmpl-t-0";
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	for (unsigned i = 0; i < 2; i++) {
+		double at = 1 + i;
+
+		ask(w, 1 + i, at, COMPLETIONS, "t", "");
+		add(w, at + 0.01, id, 5);
+		for (int k = 0; k < 4; k++)
+			step(w, at + 0.1 + k * 0.1,
+			     &(struct out){ .id = id,
+					    .tokens = 1,
+					    .finish = k == 3 ? 1 : -1,
+					    .ev = { { k ? 0 : 1, at + 0.02 }, { 2, at + 0.05 } } },
+			     1);
+		body(w, 1 + i, at + 0.5, "cmpl-t", CHOICE(0), 4);
+	}
+	assert_int_equal(w->n, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(w->rec[i].n_request_ids, 1);
+		assert_int_equal(NSV(&w->rec[i], SCH_STEPS), 4);
+		assert_true(fabs(w->rec[i].v[RP_FIELD_M_GENERATION].d - 300) < 1e-6);
+	}
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 8);
+	world_end(w);
+}
+
+/* A stop string, found late: the engine ran to its end, or far beyond the ring. */
+static void stop_late(void **st)
+{
+	const char *id = "cmpl-s-0-0000000a";
+
+	(void)st;
+	for (int many = 0; many < 2; many++) {
+		struct world *w = world_new();
+		int n = many ? 40 : 8;
+
+		vllm(w);
+		ask(w, 1, 1, COMPLETIONS, NULL, "");
+		add(w, 1.1, id, 5);
+		for (int k = 0; k < n; k++)
+			step(w, 2 + k * 0.125,
+			     &(struct out){ .id = id,
+					    .tokens = 1,
+					    .finish = k == n - 1 ? 1 : -1,
+					    .ev = { { k ? 0 : 1, 1.5 }, { 2, 1.75 } } },
+			     1);
+		body(w, 1, 9, "cmpl-s",
+		     "{\"index\":0,\"text\":\"SECRET\",\"finish_reason\":\"stop\"}", 5);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 5);
+		if (many)
+			assert_false(w->rec[0].v[RP_FIELD_M_GENERATION].known);
+		else
+			same_double(&w->rec[0], RP_FIELD_M_GENERATION, 500);
+		world_end(w);
+	}
+}
+
+/* Whose is the task that is aborted? Not a gone client's if another may own it. */
+static void abort_is_anothers(void **st)
+{
+	const char *b = "cmpl-b-0-0000000b";
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1.0, COMPLETIONS, NULL, "");
+	ask(w, 2, 1.1, COMPLETIONS, NULL, "");
+	add(w, 1.2, b, 5);
+	for (int k = 0; k < 4; k++)
+		step(w, 2 + k * 0.25,
+		     &(struct out){ .id = b,
+				    .tokens = 1,
+				    .finish = -1,
+				    .ev = { { k ? 0 : 1, 1.5 }, { 2, 1.75 } } },
+		     1);
+	state(w, 1, SEC(2.8), RP_PEER_RST);
+	close_conn(w, 1, SEC(2.8) + 1000);
+	abort_(w, 2.9, b);
+	body(w, 2, 3, "cmpl-b", CHOICE(0), 4);
+	tick(w, SEC(4));
+	assert_int_equal(w->n, 2);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(w->rec[i].n_request_ids, w->rec[i].end == RP_END_COMPLETE);
+	world_end(w);
+}
+
+/* An id that is the engine's own, whole; and one other than was expected. */
+static void exact_ids(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1.0, CHAT, "abc", "");
+	ask(w, 2, 1.0, CHAT, "abc-deadbeef", "");
+	add(w, 1.1, "chatcmpl-abc-deadbeef", 5);
+	add(w, 1.2, "chatcmpl-abc", 6);
+	ask(w, 3, 1.3, CHAT, "foo", "");
+	add(w, 1.4, "chatcmpl-foo-11111111", 7);
+	add(w, 1.4, "chatcmpl-bar-22222222", 8);
+	body(w, 1, 3, "chatcmpl-abc", CHOICE(0), 1);
+	body(w, 2, 3, "chatcmpl-abc-deadbeef", CHOICE(0), 1);
+	body(w, 3, 3, "chatcmpl-bar", CHOICE(0), 1);
+	assert_int_equal(w->n, 3);
+	assert_string_equal(w->rec[0].request_ids[0], "chatcmpl-abc");
+	assert_string_equal(w->rec[1].request_ids[0], "chatcmpl-abc-deadbeef");
+	assert_string_equal(w->rec[2].request_ids[0], "chatcmpl-bar-22222222");
+	world_end(w);
+}
+
+/* The first output that is seen brings a preemption: it is no first output. */
+static void midway_preempted(void **st)
+{
+	const char *id = "cmpl-m-0-0000000a";
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	step(w, 5,
+	     &(struct out){ .id = id,
+			    .tokens = 1,
+			    .finish = -1,
+			    .ev = { { 3, 4.0 }, { 2, 4.5 } },
+			    .prompt = 5 },
+	     1);
+	step(w, 6, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1);
+	body(w, 1, 7, "cmpl-m", CHOICE(0), 50);
+	assert_int_equal(w->n, 1);
+	assert_false(w->rec[0].v[RP_FIELD_M_TTFT].known);
+	assert_int_equal(w->rec[0].token_source, RP_TOKENS_USAGE);
+	world_end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1003,7 +1240,10 @@ int main(void)
 		cmocka_unit_test(stop_strings), cmocka_unit_test(hang_up),
 		cmocka_unit_test(odd_messages), cmocka_unit_test(several),
 		cmocka_unit_test(estimated),	cmocka_unit_test(midway),
-		cmocka_unit_test(bounded),
+		cmocka_unit_test(bounded),	cmocka_unit_test(cut_in_between),
+		cmocka_unit_test(long_id),	cmocka_unit_test(id_again),
+		cmocka_unit_test(stop_late),	cmocka_unit_test(abort_is_anothers),
+		cmocka_unit_test(exact_ids),	cmocka_unit_test(midway_preempted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,6 +52,11 @@ int rp_map_put(struct rp_map *m, uint64_t a, uint64_t b, void *v)
 {
 	struct rp_map_slot *s;
 
+	/* to replace never fails: what was there is about to be freed */
+	if (m->cap && (s = find(m, a, b))->v) {
+		s->v = v;
+		return 0;
+	}
 	if (m->len * 4 >= m->cap * 3) {
 		int err = grow(m);
 
@@ -59,8 +64,7 @@ int rp_map_put(struct rp_map *m, uint64_t a, uint64_t b, void *v)
 			return err;
 	}
 	s = find(m, a, b);
-	if (!s->v)
-		m->len++;
+	m->len++;
 	*s = (struct rp_map_slot){ .a = a, .b = b, .v = v };
 	return 0;
 }

@@ -445,8 +445,8 @@ static int decode_output(const struct dec *d, size_t *at, struct rp_vllm_output 
 	old = it.n < 10;
 	o->n_events = o->more_events = 0;
 	o->prompt_tokens = o->cached_tokens = RP_VLLM_UNKNOWN;
-	if (!read_id(d, off[0], &o->id, &o->id_len))
-		return -EBADMSG;
+	if (!read_id(d, off[0], &o->id, &o->id_len)) /* too long: this one is not told */
+		return peek_str(d, off[0], &o->id, &o->id_len) ? 0 : -EBADMSG;
 	if (!count_ids(d, off[1], &o->tokens))
 		o->tokens = 0;
 	o->pooled = !old && !is_nil(d, off[4]);

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define RP_VLLM_EVENTS 16    /* of one output; more are counted */
-#define RP_VLLM_ID_MAX 255   /* a longer request id is no id: -EBADMSG */
+#define RP_VLLM_ID_MAX 255   /* a longer request id is no id: the output is skipped */
 #define RP_VLLM_UNKNOWN (-1) /* a count that the message does not carry */
 
 /* EngineCoreRequestType, the byte frame before a request */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -254,8 +255,26 @@ static void rp_pairs(struct reqprobe_bpf *s, struct bpf_program *btf[7], struct 
 	raw[6] = s->progs.rp_proc_exit_raw;
 }
 
+static void *rp_destroy_link(void *link)
+{
+	bpf_link__destroy(link);
+	return NULL;
+}
+
+/* Each waits for a grace period of the kernel: many wait for one and the same. */
 static void rp_detach(struct rp_live *l)
 {
+	pthread_t th[sizeof(l->links) / sizeof(l->links[0])];
+	size_t n = 0;
+
+	while (l->nlinks > 8) {
+		if (pthread_create(&th[n], NULL, rp_destroy_link, l->links[l->nlinks - 1]))
+			break;
+		n++;
+		l->nlinks--;
+	}
+	while (n)
+		pthread_join(th[--n], NULL);
 	while (l->nlinks)
 		bpf_link__destroy(l->links[--l->nlinks]);
 }
@@ -844,7 +863,8 @@ static void rp_zmtp_frame(void *arg, const struct rp_zmtp_frame *f)
 	m->total = (uint32_t)f->total;
 	m->len = (uint32_t)len;
 	m->missing = (uint32_t)(f->total - len);
-	memcpy(m->payload, f->body, len);
+	if (len)
+		memcpy(m->payload, f->body, len);
 	err = c->fn(c->ctx, &m->h);
 	if (err < 0)
 		c->err = err;
@@ -862,7 +882,7 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	const struct rp_ev_data *d = (const void *)ev;
 	struct zconn *c;
 	struct zproc *p;
-	uint64_t gap;
+	uint64_t gap, resyncs;
 
 	*err = 0;
 	if (ev->type == RP_EV_CONN_PROTO) {
@@ -901,6 +921,7 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	}
 	if (ev->dir != RP_TX || rp_is_hooked(l, ev->pid) || c->z.resyncs > RP_ZMTP_PATIENCE)
 		return true;
+	resyncs = c->z.resyncs;
 	c->d = d;
 	c->fn = fn;
 	c->ctx = ctx;
@@ -914,6 +935,24 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 		if (d->missing)
 			rp_zmtp_gap(&c->z, d->missing, rp_zmtp_frame, c);
 		c->off = d->off + d->len + d->missing;
+	}
+	if (c->z.resyncs != resyncs) {
+		struct rp_ev_msg m = {
+			.h = { .size = sizeof(m),
+			       .type = RP_EV_MSG,
+			       .flags = RP_F_SYNTH | RP_F_CUT,
+			       .ts = ev->ts,
+			       .pid = ev->pid,
+			       .tid = ev->tid },
+			.hook = (uint16_t)c->hook,
+			.sock = c->conn,
+			.total = 1,
+			.missing = 1,
+		};
+		int e = fn(ctx, &m.h); /* what was lost is unknown: the reader must know that */
+
+		if (e < 0)
+			c->err = e;
 	}
 	*err = c->err;
 	return true;

@@ -128,6 +128,7 @@ static void find_proxied(struct rp_timeline *t, struct conn *c, struct request *
 	}
 	if (best)
 		rp_tl_proxied(t, best);
+	rp_tl_id_again(t, inner);
 }
 
 void rp_tl_conn_open(struct rp_timeline *t, const struct rp_ev_conn_open *e)
@@ -334,7 +335,8 @@ void rp_tl_conn_close(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 	rp_tl_acked(t, c, UINT64_MAX, RP_NONE);
 	/* Many runtimes have an io_uring for files or timers, and harmless. One that
 	 * moves bytes of sockets leaves connections on which nobody read or wrote. */
-	if (t->uring_pid && !e->rx && !e->tx && c->known && c->o.family != AF_UNIX) {
+	if (t->uring_pid && !t->uring_reads && !e->rx && !e->tx && c->known &&
+	    c->o.family != AF_UNIX) {
 		t->st.unobserved_io_uring++;
 		rp_tl_say_uring(t);
 	}
@@ -908,6 +910,7 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 	}
 	if (e->h.pid)
 		c->pid = e->h.pid;
+	t->uring_reads |= t->uring_pid && c->pid == t->uring_pid;
 	c->retrans = e->retrans;
 	if (dir == RP_RX && e->h.flags & RP_F_TCP && !e->unacked) {
 		int64_t acked = ts / 1000 - e->acked_ago_us;

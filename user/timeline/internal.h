@@ -139,6 +139,9 @@ struct task {
 	int64_t t_seen, t_added, t_abort, t_dead;
 	double e_queued, e_scheduled, e_first, e_last; /* the engine's own, NAN = not told */
 	uint32_t core_pid;
+	bool retired;	  /* its name is another's now */
+	uint64_t told_in; /* the last message that named it */
+	int64_t t_active; /* and when */
 	int64_t index, prompt, cached;
 	int finish;
 	uint32_t steps, preemptions, requeues;
@@ -209,6 +212,7 @@ struct rp_timeline {
 	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
 	uint32_t hook_tid[RP_MAX_HOOKS];
 	struct messages *msgs; /* NULL: none came */
+	bool uring_reads;      /* it moves bytes of sockets by system calls all the same */
 	uint32_t uring_pid;    /* has an io_uring, for whatever */
 	int64_t tls_first;
 	char tls_ports[128];
@@ -266,6 +270,8 @@ void rp_tl_proxied(struct rp_timeline *t, struct request *q);
 void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e);
 /* Entries of hooks were lost: whose is unknown, so all at work are touched. */
 void rp_tl_hook_loss(struct rp_timeline *t);
+/* They are not its own: free to be claimed by others. */
+void rp_tl_tasks_release(struct rp_timeline *t, struct request *q);
 void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q);
 void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid);
 void rp_tl_tasks_free(struct rp_timeline *t);
@@ -281,10 +287,12 @@ void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k,
 /* The response says its id; the request lets expect one; it has its record. */
 void rp_tl_id_known(struct rp_timeline *t, struct request *q, const char *id);
 void rp_tl_id_expected(struct rp_timeline *t, struct request *q);
+void rp_tl_id_again(struct rp_timeline *t, struct request *q);
 void rp_tl_id_forget(struct rp_timeline *t, struct request *q);
 /* It is over: a guess that nothing confirms is dropped. */
 void rp_tl_twin_check(struct rp_timeline *t, struct request *q);
 void rp_tl_task_name_free(struct rp_timeline *t, struct task *k);
+void rp_tl_msgs_loss(struct rp_timeline *t);
 void rp_tl_msgs_tick(struct rp_timeline *t);
 void rp_tl_msgs_exit(struct rp_timeline *t, uint32_t pid);
 void rp_tl_msgs_finish(struct rp_timeline *t);

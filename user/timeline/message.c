@@ -20,6 +20,7 @@
 
 #define TOMBSTONE_NS 10000000000LL /* a step that was under way, and slow */
 #define UNCLAIMED_NS 60000000000LL /* its response is not written yet, or never */
+#define SILENT_NS (600 * 1000000000LL)
 #define REAP_NS 1000000000LL
 #define MAX_STREAMS 4096
 /* The engine's clock is ours unless it lives in another time namespace. */
@@ -27,13 +28,17 @@
 #define CLOCK_LATE_NS 60000000000LL
 /* Messages of one step to several front ends are made in a row. */
 #define ONE_STEP_NS 2000000LL
+#define EVENT_AGE_NS (7 * 86400 * 1000000000LL) /* an older event is no event */
 #define STEP_SOCKETS 64
 #define RECENT_STEPS 256
+#define CHOICES_MAX 1024 /* tasks of one request: finding them takes their square */
 
-struct stream {		  /* one zmq socket: a multipart message arrives frame by frame */
-	int type;	  /* the request type that was the last frame, or -1 */
-	bool aux;	  /* the frames to come belong to a message that was read */
-	double last_step; /* timestamp of the last outputs, against repeats */
+struct stream {		    /* one zmq socket: a multipart message arrives frame by frame */
+	int type;	    /* the request type that was the last frame, or -1 */
+	bool aux;	    /* the frames to come belong to a message that was read */
+	bool outputs;	    /* it carries outputs: no frame in it is a request's type */
+	double last_step;   /* timestamp of the last outputs, against repeats */
+	uint64_t last_hash; /* of the last one without a timestamp */
 };
 
 /* The public part is st.cores[i]; these go with it. */
@@ -53,6 +58,8 @@ struct messages {
 	struct rp_map ids;     /* (root pid, hash of a response id) -> struct request, chained */
 	struct core core[RP_MAX_CORES];
 	int64_t reaped;
+	size_t marks_bytes; /* of tasks that nobody claimed yet */
+	uint64_t count;	    /* messages, to tell whom one named */
 };
 
 /* One message on its way through the decoder. */
@@ -147,8 +154,10 @@ static struct task *task_new(struct ctx *x, const char *id, size_t len)
 	uint64_t h = hash_bytes(id, len);
 	struct task *k;
 
-	if (t->tasks.len >= t->o.max_tasks)
+	if (t->tasks.len >= t->o.max_tasks && t->now - t->msgs->reaped >= REAP_NS / 10) {
+		t->msgs->reaped = t->now;
 		reap(t, REAP_NS);
+	}
 	if (t->tasks.len >= t->o.max_tasks || rp_map_get(&t->tasks, x->s->root_pid, h)) {
 		t->st.limit_tasks++;
 		return NULL;
@@ -166,7 +175,7 @@ static struct task *task_new(struct ctx *x, const char *id, size_t len)
 	k->pid = x->s->root_pid;
 	k->id = (int64_t)h;
 	k->s = x->s;
-	k->t_seen = (int64_t)x->e->h.ts;
+	k->t_seen = k->t_active = (int64_t)x->e->h.ts;
 	k->t_queued = k->t_scheduled = k->t_first = k->t_last = k->t_final = k->t_released =
 		RP_NONE;
 	k->t_added = k->t_abort = k->prev_token = RP_NONE;
@@ -182,13 +191,22 @@ static struct task *task_new(struct ctx *x, const char *id, size_t len)
 	return k;
 }
 
+static void marks_drop(struct rp_timeline *t, struct task *k)
+{
+	size_t n = k->marks.cap * sizeof(struct rp_mark);
+
+	t->st.memory -= n;
+	t->msgs->marks_bytes -= n;
+	free(k->marks.m);
+	k->marks = (struct marks){ 0 };
+}
+
 void rp_tl_task_name_free(struct rp_timeline *t, struct task *k)
 {
 	if (!k->name)
 		return;
 	names_del(t, k);
-	t->st.memory -= k->marks.cap * sizeof(struct rp_mark);
-	free(k->marks.m);
+	marks_drop(t, k);
 	rp_tl_free(t, k->name, (size_t)k->name_len + 1);
 	k->name = NULL;
 }
@@ -221,6 +239,8 @@ static bool generative(enum rp_operation op)
 
 static bool wants_more(const struct request *q)
 {
+	if (q->n_tasks >= CHOICES_MAX)
+		return false;
 	if (!generative(q->r.operation))
 		return q->n_tasks < RP_CHOICES_TOLD;
 	return q->n_tasks < (unsigned)q->r.choices;
@@ -250,9 +270,11 @@ static void join(struct rp_timeline *t, struct request *q, struct task *k)
 
 		rp_tl_step_tokens(t, q, k, m->ts, m->tokens);
 	}
-	t->st.memory -= k->marks.cap * sizeof(struct rp_mark);
-	free(k->marks.m);
-	k->marks = (struct marks){ 0 };
+	marks_drop(t, k);
+	if (k->marks_lost) { /* what comes next follows no token that is known */
+		k->prev_token = RP_NONE;
+		q->r.flags |= RP_FLAG_LIMIT;
+	}
 }
 
 static bool fits(const struct request *q, const struct task *k)
@@ -278,7 +300,8 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 
 			if (r->len != len || memcmp(k->name + r->start, id, len) || !fits(q, k))
 				continue;
-			d = abs((int)(r - k->names) - expected_name(k, q->r.operation));
+			d = r->start + r->len == k->name_len ? -1 : /* its whole name */
+				    abs((int)(r - k->names) - expected_name(k, q->r.operation));
 			n = best && d > off ? n : best && d == off ? n + 1 : 1;
 			if (!best || d < off || (d == off && k->t_seen < best->t_seen)) {
 				best = k;
@@ -307,7 +330,9 @@ static void claim_for(struct rp_timeline *t, struct task *k)
 		struct request *q = rp_map_get(&t->msgs->ids, k->pid, r->hash);
 
 		for (; q; q = q->id_next) {
-			int d = abs((int)i - expected_name(k, q->r.operation));
+			int d = r->start + r->len == k->name_len ?
+					-1 :
+					abs((int)i - expected_name(k, q->r.operation));
 
 			if (strlen(q->id_key) != r->len ||
 			    memcmp(q->id_key, k->name + r->start, r->len) || !wants_more(q) ||
@@ -387,6 +412,8 @@ void rp_tl_id_known(struct rp_timeline *t, struct request *q, const char *id)
 {
 	if (!q->s->has_role[RP_ROLE_VLLM] || !q->recorded || !strcmp(q->id_key, id) || !get(t))
 		return;
+	if (q->id_key[0])
+		rp_tl_tasks_release(t, q); /* another id was expected, and they were its */
 	ids_del(t, q);
 	snprintf(q->id_key, sizeof(q->id_key), "%s", id);
 	q->id_hash = hash_bytes(id, strlen(q->id_key));
@@ -422,6 +449,12 @@ void rp_tl_id_expected(struct rp_timeline *t, struct request *q)
 		rp_tl_id_known(t, q, id);
 }
 
+void rp_tl_id_again(struct rp_timeline *t, struct request *q)
+{
+	if (q->id_key[0])
+		claim(t, q, q->id_hash);
+}
+
 void rp_tl_id_forget(struct rp_timeline *t, struct request *q)
 {
 	ids_del(t, q);
@@ -434,6 +467,8 @@ void rp_tl_id_forget(struct rp_timeline *t, struct request *q)
 static void claim_abandoned(struct rp_timeline *t, struct task *k, uint32_t pid)
 {
 	struct request *only = NULL;
+	struct rp_map_slot *slot;
+	size_t i = 0;
 
 	if (k->req || k->t_added == RP_NONE)
 		return;
@@ -445,6 +480,15 @@ static void claim_abandoned(struct rp_timeline *t, struct task *k, uint32_t pid)
 		if (only)
 			return;
 		only = q;
+	}
+	/* others who wait without an id may own it just as well */
+	while (only && (slot = rp_map_next(&t->conns, &i))) {
+		struct conn *c = slot->v;
+
+		for (struct request *q = c->h && c->pid == pid ? c->h->head : NULL; q; q = q->next)
+			if (q->recorded && !q->n_tasks && !q->r.id[0] &&
+			    q->r.t_request_end != RP_NONE && q->r.t_request_end <= k->t_added)
+				return;
 	}
 	if (only)
 		join(t, only, k);
@@ -460,7 +504,8 @@ static void keep_mark(struct rp_timeline *t, struct task *k, int64_t ts, uint32_
 		size_t cap = m->cap ? m->cap * 2 : 16, more = (cap - m->cap) * sizeof(*m->m);
 		struct rp_mark *p = NULL;
 
-		if (cap <= t->o.max_marks && t->st.memory + more <= t->o.memory_max)
+		if (cap <= t->o.max_marks && t->st.memory + more <= t->o.memory_max &&
+		    t->msgs->marks_bytes + more <= t->o.memory_max / 4)
 			p = realloc(m->m, cap * sizeof(*p));
 		if (!p) {
 			t->st.limit_marks++;
@@ -468,6 +513,7 @@ static void keep_mark(struct rp_timeline *t, struct task *k, int64_t ts, uint32_
 			return;
 		}
 		t->st.memory += more;
+		t->msgs->marks_bytes += more;
 		m->m = p;
 		m->cap = cap;
 	}
@@ -495,7 +541,8 @@ static struct core *core_of(struct ctx *x, int64_t index)
 	unsigned i;
 
 	for (i = 0; i < t->st.n_cores; i++)
-		if (t->st.cores[i].pid == x->e->h.pid && t->st.cores[i].index == index)
+		if (t->st.cores[i].pid == x->e->h.pid && t->st.cores[i].index == index &&
+		    !t->st.cores[i].gone)
 			break;
 	if (i == t->st.n_cores) {
 		if (i == RP_MAX_CORES) {
@@ -531,8 +578,8 @@ static void step_end(struct rp_timeline *t, struct core *c)
 
 static void add_count(int64_t *to, int64_t n)
 {
-	if (n != RP_VLLM_UNKNOWN)
-		*to = (*to == RP_NONE ? 0 : *to) + n;
+	if (n < 0 || __builtin_add_overflow(*to == RP_NONE ? 0 : *to, n, to))
+		return; /* not told, or absurd */
 }
 
 static void step_begin(struct ctx *x)
@@ -623,7 +670,7 @@ static void on_step(void *ctx, const struct rp_vllm_step *v)
 	struct ctx *x = ctx;
 	int64_t sent = (int64_t)x->e->h.ts, ns = to_ns(v->timestamp);
 
-	x->stamp = v->timestamp;
+	x->stamp = ns == RP_NONE ? NAN : v->timestamp;
 	x->ts = sent;
 	/* pyzmq tries again after a full queue or a signal: one and the same message */
 	if (!isnan(v->timestamp) && v->timestamp == x->st->last_step) {
@@ -631,8 +678,18 @@ static void on_step(void *ctx, const struct rp_vllm_step *v)
 		x->t->st.messages_repeated++;
 		return;
 	}
-	if (!isnan(v->timestamp))
+	if (isnan(v->timestamp)) {
+		uint64_t h = hash_bytes((const char *)x->e->payload, x->e->len) ^ x->e->total;
+
+		if (h == x->st->last_hash) {
+			x->repeated = true;
+			x->t->st.messages_repeated++;
+			return;
+		}
+		x->st->last_hash = h;
+	} else {
 		x->st->last_step = v->timestamp;
+	}
 	if (v->has_utility && !v->n_outputs && !v->has_stats)
 		return; /* an answer to a call, between steps */
 	if (ns != RP_NONE) {
@@ -662,7 +719,7 @@ static void on_event(struct ctx *x, struct task *k, const struct rp_vllm_event *
 {
 	int64_t ns = ours(x, v->ts);
 
-	if (ns == RP_NONE || ns > (int64_t)x->e->h.ts) {
+	if (ns == RP_NONE || ns > (int64_t)x->e->h.ts || (int64_t)x->e->h.ts - ns > EVENT_AGE_NS) {
 		x->t->st.invalid_order++;
 		return;
 	}
@@ -729,8 +786,14 @@ static void estimate(struct ctx *x, struct task *k)
 
 static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
 {
-	/* Without any sign of a beginning it is one that ran before we came. */
-	if (k->t_added == RP_NONE && !o->n_events && o->prompt_tokens == RP_VLLM_UNKNOWN)
+	bool queued = false;
+
+	for (uint32_t i = 0; i < o->n_events; i++)
+		queued |= o->events[i].type == RP_VLLM_QUEUED;
+	/* Without any sign of a beginning it is one that ran before we came. Prefill
+	 * stats come again after a preemption, which events would tell. */
+	if (k->t_added == RP_NONE && !queued &&
+	    (o->n_events || x->s->log_stats || o->prompt_tokens == RP_VLLM_UNKNOWN))
 		k->no_first = true;
 	if ((!o->n_events || x->t->o.hide_events) && !x->s->log_stats && !k->no_first)
 		estimate(x, k);
@@ -772,6 +835,8 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 		claim_for(t, k);
 	}
 	first = !k->steps++;
+	k->told_in = t->msgs->count;
+	k->t_active = (int64_t)x->e->h.ts;
 	k->core_pid = x->e->h.pid;
 	k->index = x->pub ? x->pub->index : 0;
 	if (k->req) {
@@ -815,15 +880,69 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 		rp_tl_pending(t, false);
 }
 
+/*
+ * Outputs were sent and not seen. Whose they were is unknown: all that the engine
+ * works on and that this message did not name may have had one.
+ */
+static void outputs_missing(struct rp_timeline *t, struct session *s, uint32_t pid, uint64_t told)
+{
+	struct rp_map_slot *slot;
+	size_t i = 0;
+
+	while ((slot = rp_map_next(&t->tasks, &i))) {
+		struct task *k = slot->v;
+
+		if (!k->name || k->s != s || k->dead || k->t_released != RP_NONE ||
+		    (k->core_pid && k->core_pid != pid) || (told && k->told_in == told))
+			continue;
+		k->prev_token = RP_NONE;
+		marks_drop(t, k);
+		k->lost = k->no_last = true;
+		k->no_first |= k->t_first == RP_NONE;
+		if (k->req)
+			k->req->r.flags |= RP_FLAG_LOST_EVENTS;
+	}
+	for (unsigned c = 0; c < t->st.n_cores; c++)
+		if (t->st.cores[c].pid == pid)
+			t->msgs->core[c].busy = false;
+}
+
+/* After a loss no step is known to follow another. */
+void rp_tl_msgs_loss(struct rp_timeline *t)
+{
+	for (unsigned c = 0; t->msgs && c < t->st.n_cores; c++)
+		t->msgs->core[c].busy = false;
+}
+
 /* ---- what the front end sends ---- */
+
+/* The same id asked for anew (ids without a random part): the old one keeps its
+ * request, and loses its name. */
+static void retire(struct rp_timeline *t, struct task *k)
+{
+	if (!k->req) {
+		if (!k->dead)
+			t->st.tasks_unclaimed++;
+		rp_tl_task_over(t, k, t->now);
+		rp_tl_task_free(t, k);
+		return;
+	}
+	rp_tl_task_over(t, k, t->now);
+	names_del(t, k);
+	if (rp_map_get(&t->tasks, k->pid, (uint64_t)k->id) == k)
+		rp_map_del(&t->tasks, k->pid, (uint64_t)k->id);
+	k->retired = true;
+}
 
 static void on_add(void *ctx, const struct rp_vllm_request *r)
 {
 	struct ctx *x = ctx;
 	struct task *k = task_find(x->t, x->s, r->id, r->id_len);
 
-	if (k)
+	if (k && !k->dead && !k->steps && k->t_released == RP_NONE)
 		return; /* handed over again */
+	if (k)
+		retire(x->t, k);
 	k = task_new(x, r->id, r->id_len);
 	if (!k)
 		return;
@@ -897,12 +1016,19 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 		}
 	}
 	x.st = st;
+	/* a write was lost on the way here, with what it carried */
+	if (!e->len && e->missing && (e->h.flags & RP_F_SYNTH)) {
+		st->type = -1;
+		st->aux = false;
+		outputs_missing(t, x.s, e->h.pid, 0);
+		return;
+	}
 	/*
 	 * Front end to engine: [identity of 2 bytes] [type of 1] [request] [aux...];
 	 * engine to front end: [outputs] [aux...]. What stands in a frame of 1 or 2
 	 * bytes may be kept: it is an engine's number, or the type.
 	 */
-	if (e->total <= 2 && more) {
+	if (e->total <= 2 && more && !st->outputs) {
 		st->type = e->total == 1 && e->len == 1 ? e->payload[0] : -1;
 		st->aux = false;
 		if (keep)
@@ -927,6 +1053,7 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 			memcpy(keep, e->payload, 2);
 		return;
 	}
+	t->msgs->count++;
 	err = rp_vllm_decode(type, e->payload, e->len, e->missing > 0, keep, &sink, &kind);
 	if (e->missing) {
 		t->st.messages_cut++;
@@ -934,6 +1061,11 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 			t, SAY_CUT,
 			"a message of the engine is longer than --payload (%u bytes): what lies behind is not seen",
 			e->total);
+	}
+	if (kind == RP_VLLM_KIND_OUTPUTS) {
+		st->outputs = true;
+		if (err && !x.repeated)
+			outputs_missing(t, x.s, e->h.pid, t->msgs->count);
 	}
 	if (kind == RP_VLLM_KIND_DEAD)
 		rp_tl_notice(t, SAY_DEAD, "the engine core (pid %u) reports that it died",
@@ -979,7 +1111,17 @@ static void reap(struct rp_timeline *t, int64_t tombstone)
 	while ((slot = rp_map_next(&t->tasks, &i))) {
 		struct task *k = slot->v;
 
-		if (!k->name || k->req || k->t_released == RP_NONE)
+		if (!k->name || k->req)
+			continue;
+		/* its end was not seen: one that is silent for so long, and that no
+		 * request in flight can be, is over */
+		if (k->t_released == RP_NONE && t->now - k->t_active > SILENT_NS) {
+			if (oldest == RP_NONE)
+				oldest = oldest_start(t);
+			if (k->t_seen < oldest)
+				rp_tl_task_over(t, k, k->t_active);
+		}
+		if (k->t_released == RP_NONE)
 			continue;
 		if (k->dead) {
 			if (t->now - k->t_dead > tombstone)

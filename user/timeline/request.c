@@ -339,6 +339,9 @@ static enum rp_reason engine_why(const struct request *q)
 		return RP_WHY_NONE;
 	if (q->midstream)
 		return RP_WHY_NOT_SEEN;
+	/* refused by the front end: the engine never heard of it */
+	if (s->has_role[RP_ROLE_VLLM] && q->r.status >= 400 && q->r.status < 500)
+		return RP_WHY_NOT_REACHED;
 	switch (s->hook_reason) {
 	case RP_HOOKS_NONE_FOR_ENGINE:
 		return RP_WHY_NO_ENGINE_HOOKS;
@@ -408,7 +411,10 @@ static void trim_surplus(struct request *q, struct task *k)
 	int64_t by = k->t_abort != RP_NONE ? k->t_abort : r->t_last_token;
 	bool usage = r->tok_completion_usage != RP_NONE && q->n_tasks == 1;
 
-	if (!k->name || k->finish != RP_VLLM_RUNNING || r->end != RP_END_COMPLETE || k->no_last)
+	if (!k->name || r->end != RP_END_COMPLETE || k->no_last)
+		return;
+	/* one that the engine ended is cut only where the response says so */
+	if (k->finish != RP_VLLM_RUNNING && !usage)
 		return;
 	for (unsigned i = 0; i < n; i++) {
 		const struct task_output *o = &k->last[(k->n_last - n + i) % RP_TASK_LAST];
@@ -423,6 +429,12 @@ static void trim_surplus(struct request *q, struct task *k)
 	}
 	if (!best || best->tokens >= k->tokens)
 		return;
+	/* the one that counted may have left the ring long ago */
+	if (usage && k->n_last > RP_TASK_LAST && best == &k->last[(k->n_last - n) % RP_TASK_LAST] &&
+	    (int64_t)best->tokens > r->tok_completion_usage) {
+		k->no_last = true;
+		return;
+	}
 	k->t_last = best->ts;
 	k->e_last = best->stamp;
 	k->tokens = best->tokens;
@@ -456,6 +468,9 @@ static void take_named(struct request *q, const struct task *k)
 	}
 	if (r->n_choice_tokens < RP_CHOICES_TOLD)
 		r->choice_tokens[r->n_choice_tokens++] = (uint32_t)k->tokens;
+	/* choices of one prompt: "<k>_" stands before their ids */
+	if (q->n_tasks > 1 && k->n_names && k->names[0].start && k->prompt >= 0)
+		r->tok_prompt_engine = k->prompt;
 	if (q->n_tasks == 1) {
 		r->e_queued = k->e_queued;
 		r->e_scheduled = k->e_scheduled;
@@ -489,6 +504,8 @@ static void take_tasks(struct request *q)
 			k->t_last = RP_NONE;
 		if (k->lost || k->no_first)
 			q->tasks_cut = true;
+		if (k->lost)
+			r->flags |= RP_FLAG_LOST_EVENTS;
 		q->began_unseen |= k->name && k->no_first && !k->lost;
 		r->t_queued = earlier(r->t_queued, k->t_queued);
 		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
@@ -545,7 +562,8 @@ static void emit(struct rp_timeline *t, struct request *q)
 	}
 	r->joined = q->n_tasks > 0;
 	r->engine_why = q->began_unseen ? RP_WHY_NOT_SEEN : engine_why(q);
-	if (!r->joined && q->s->hook_reason == RP_HOOKS_OK && !q->midstream) {
+	if (!r->joined && q->s->hook_reason == RP_HOOKS_OK && !q->midstream &&
+	    r->engine_why != RP_WHY_NOT_REACHED) {
 		t->st.not_joined++;
 		/* Attached is not proof: say so when nothing ever fires. */
 		if (!q->s->hits && q->r.t_start > q->s->since && ++q->s->finished_unjoined == 3 &&
@@ -749,6 +767,8 @@ void rp_tl_reset(struct rp_timeline *t, uint64_t conn)
 
 void rp_tl_proxied(struct rp_timeline *t, struct request *q)
 {
+	rp_tl_id_forget(t, q);
+	rp_tl_tasks_release(t, q);
 	q->recorded = false;
 	t->st.proxied++;
 	t->st.started--;

@@ -47,6 +47,12 @@ void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q)
 	for (; k; k = next) {
 		next = k->next_of_req;
 		k->next_of_req = NULL;
+		if (k->retired) {
+			rp_tl_task_over(t, k, t->now);
+			k->req = NULL;
+			rp_tl_task_free(t, k);
+			continue;
+		}
 		if (k->name) {
 			rp_tl_task_over(t, k, t->now);
 			k->req = NULL;
@@ -183,6 +189,21 @@ static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 	k->prev_token = ts;
 }
 
+void rp_tl_tasks_release(struct rp_timeline *t, struct request *q)
+{
+	for (struct task *k = q->tasks, *next; k; k = next) {
+		next = k->next_of_req;
+		k->next_of_req = NULL;
+		k->req = NULL;
+		k->prev_token = RP_NONE;
+		t->st.tokens_completion -= k->tokens;
+		if (k->retired)
+			rp_tl_task_free(t, k);
+	}
+	q->tasks = NULL;
+	q->n_tasks = q->n_open = 0;
+}
+
 void rp_tl_hook_loss(struct rp_timeline *t)
 {
 	struct rp_map_slot *slot;
@@ -198,6 +219,7 @@ void rp_tl_hook_loss(struct rp_timeline *t)
 		if (k->req)
 			k->req->r.flags |= RP_FLAG_LOST_EVENTS;
 	}
+	rp_tl_msgs_loss(t);
 	for (i = 0; (slot = rp_map_next(&t->conns, &i));) {
 		struct conn *c = slot->v;
 
