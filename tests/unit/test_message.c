@@ -1154,6 +1154,46 @@ static void stop_late(void **st)
 	}
 }
 
+/* n > 1: one prompt, or several of which the engine counts each alone. */
+static void prompts_of_choices(void **st)
+{
+	static const char *const eng[2][4] = {
+		{ "0_cmpl-p-0-0000000a", "1_cmpl-p-0-0000000a", "2_cmpl-p-0-0000000a",
+		  "3_cmpl-p-0-0000000a" },
+		{ "0_cmpl-p-0-0000000a", "1_cmpl-p-0-0000000a", "0_cmpl-p-1-0000000b",
+		  "1_cmpl-p-1-0000000b" },
+	};
+
+	(void)st;
+	for (int two = 0; two < 2; two++) {
+		struct world *w = world_new();
+
+		vllm(w);
+		ask(w, 1, 1, COMPLETIONS, NULL,
+		    two ? ",\"stream\":true,\"n\":2,\"prompt\":[\"a\",\"b\"]" :
+			  ",\"stream\":true,\"n\":4");
+		for (int i = 0; i < 4; i++)
+			add(w, 1.1, eng[two][i], 7);
+		tx(w, 1, SEC(1.2), STREAM_HEAD);
+		for (int i = 0; i < 4; i++)
+			step(w, 2 + i * 0.1,
+			     &(struct out){ .id = eng[two][i],
+					    .tokens = 1,
+					    .finish = 1,
+					    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+			     1);
+		chunk(w, 1, 3, "cmpl-p", 0, "length");
+		done(w, 1, 3);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(w->rec[0].n_request_ids, 4);
+		if (two)
+			is_null(&w->rec[0], TOK_PROMPT, "not_reported");
+		else
+			assert_int_equal(NSV(&w->rec[0], TOK_PROMPT), 7);
+		world_end(w);
+	}
+}
+
 /* Whose is the task that is aborted? Not a gone client's if another may own it. */
 static void abort_is_anothers(void **st)
 {
@@ -1234,16 +1274,27 @@ static void midway_preempted(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(same_numbers), cmocka_unit_test(b1),
-		cmocka_unit_test(ids),		cmocka_unit_test(twins),
-		cmocka_unit_test(choices),	cmocka_unit_test(stop_string),
-		cmocka_unit_test(stop_strings), cmocka_unit_test(hang_up),
-		cmocka_unit_test(odd_messages), cmocka_unit_test(several),
-		cmocka_unit_test(estimated),	cmocka_unit_test(midway),
-		cmocka_unit_test(bounded),	cmocka_unit_test(cut_in_between),
-		cmocka_unit_test(long_id),	cmocka_unit_test(id_again),
-		cmocka_unit_test(stop_late),	cmocka_unit_test(abort_is_anothers),
-		cmocka_unit_test(exact_ids),	cmocka_unit_test(midway_preempted),
+		cmocka_unit_test(same_numbers),
+		cmocka_unit_test(b1),
+		cmocka_unit_test(ids),
+		cmocka_unit_test(twins),
+		cmocka_unit_test(choices),
+		cmocka_unit_test(stop_string),
+		cmocka_unit_test(stop_strings),
+		cmocka_unit_test(hang_up),
+		cmocka_unit_test(odd_messages),
+		cmocka_unit_test(several),
+		cmocka_unit_test(estimated),
+		cmocka_unit_test(midway),
+		cmocka_unit_test(bounded),
+		cmocka_unit_test(cut_in_between),
+		cmocka_unit_test(long_id),
+		cmocka_unit_test(prompts_of_choices),
+		cmocka_unit_test(id_again),
+		cmocka_unit_test(stop_late),
+		cmocka_unit_test(abort_is_anothers),
+		cmocka_unit_test(exact_ids),
+		cmocka_unit_test(midway_preempted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

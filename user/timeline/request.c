@@ -468,9 +468,6 @@ static void take_named(struct request *q, const struct task *k)
 	}
 	if (r->n_choice_tokens < RP_CHOICES_TOLD)
 		r->choice_tokens[r->n_choice_tokens++] = (uint32_t)k->tokens;
-	/* choices of one prompt: "<k>_" stands before their ids */
-	if (q->n_tasks > 1 && k->n_names && k->names[0].start && k->prompt >= 0)
-		r->tok_prompt_engine = k->prompt;
 	if (q->n_tasks == 1) {
 		r->e_queued = k->e_queued;
 		r->e_scheduled = k->e_scheduled;
@@ -488,6 +485,18 @@ static void take_named(struct request *q, const struct task *k)
 		r->has_error = true;
 		r->error_where = "engine";
 	}
+}
+
+/* Choices of one prompt have one id, behind a "<k>_" of their own. */
+static bool one_prompt(const struct request *q)
+{
+	const struct task *first = q->tasks;
+
+	for (const struct task *k = first; k; k = k->next_of_req)
+		if (!k->name || !k->n_names || !k->names[0].start || k->prompt < 0 ||
+		    strcmp(k->name + k->names[0].start, first->name + first->names[0].start))
+			return false;
+	return true;
 }
 
 /* Several tasks of one request: first of the firsts, last of the lasts. */
@@ -529,6 +538,8 @@ static void take_tasks(struct request *q)
 	}
 	if (q->tasks_cut)
 		r->tok_engine = RP_NONE;
+	if (q->n_tasks > 1 && one_prompt(q))
+		r->tok_prompt_engine = q->tasks->prompt;
 }
 
 /* first_event <= ttft <= last_token <= end, or they are not what they seem. */
