@@ -91,13 +91,14 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static void refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void refuse(const char *fmt, ...)
+void rp_refuse(const char *fmt, ...)
 {
 	va_list ap;
 
 	fputs("reqprobe: ", stderr);
 	va_start(ap, fmt);
+	/* clang-tidy 14 loses track of va_start here */
+	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
@@ -169,9 +170,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	switch (key) {
 	case 'p':
 		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 1 << 30, &n))
-			refuse("--pid %s is no process id", arg);
+			rp_refuse("--pid %s is no process id", arg);
 		if (o->n_pids == RP_MAX_PIDS)
-			refuse("at most %d --pid", RP_MAX_PIDS);
+			rp_refuse("at most %d --pid", RP_MAX_PIDS);
 		for (unsigned i = 0; i < o->n_pids; i++)
 			if (o->pids[i] == n)
 				return 0;
@@ -182,14 +183,14 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_PORT:
 		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 65535, &n))
-			refuse("--port %s: a number from 1 to 65535", arg);
+			rp_refuse("--port %s: a number from 1 to 65535", arg);
 		if (o->n_ports == RP_MAX_PORTS)
-			refuse("at most %d --port", RP_MAX_PORTS);
+			rp_refuse("at most %d --port", RP_MAX_PORTS);
 		o->ports[o->n_ports++] = (uint16_t)n;
 		return 0;
 	case OPT_ENGINE:
 		if (!rp_engine_by_name(arg))
-			refuse("--engine %s is not known: " ENGINES, arg);
+			rp_refuse("--engine %s is not known: " ENGINES, arg);
 		o->engine = arg;
 		return 0;
 	case OPT_JSONL:
@@ -197,25 +198,26 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_STEPS:
 		if (!strcmp(arg, "-"))
-			refuse("--steps wants a file: standard output is for the records");
+			rp_refuse("--steps wants a file: standard output is for the records");
 		o->steps = arg;
 		return 0;
 	case OPT_METRICS:
 		if (strcmp(arg, "off") && !rp_httpd_address(arg))
-			refuse("--metrics %s is no ADDRESS:PORT (as 127.0.0.1:9479, [::1]:9479 or :9479), nor off",
-			       arg);
+			rp_refuse(
+				"--metrics %s is no ADDRESS:PORT (as 127.0.0.1:9479, [::1]:9479 or :9479), nor off",
+				arg);
 		o->metrics = arg;
 		return 0;
 	case OPT_RECORD_RAW:
 	case OPT_RECORD:
 		if (o->record)
-			refuse("one of --record and --record-raw, once");
+			rp_refuse("one of --record and --record-raw, once");
 		o->record = arg;
 		o->record_raw = key == OPT_RECORD_RAW;
 		return 0;
 	case OPT_DURATION:
 		if (!parse_time(arg, &o->duration_s))
-			refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
+			rp_refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
 	case OPT_ITL:
 		o->itl = true;
@@ -238,21 +240,21 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_MEMORY:
 		if (!parse_size(arg, 16 << 20, 1ULL << 40, &o->memory))
-			refuse("--memory %s: a size of 16M or more", arg);
+			rp_refuse("--memory %s: a size of 16M or more", arg);
 		return 0;
 	case OPT_RING:
 		if (!parse_size(arg, 64 << 10, 1 << 30, &o->ring) || (o->ring & (o->ring - 1)))
-			refuse("--ring %s: a power of two from 64K to 1G", arg);
+			rp_refuse("--ring %s: a power of two from 64K to 1G", arg);
 		return 0;
 	case OPT_PAYLOAD:
 		if (!parse_size(arg, 256, 4 << 20, &o->payload))
-			refuse("--payload %s: a size from 256 to 4M", arg);
+			rp_refuse("--payload %s: a size from 256 to 4M", arg);
 		return 0;
 	case OPT_MAX_REQ:
 	case OPT_MAX_CONN:
 		if (!parse_size(arg, 1, 1 << 20, &n))
-			refuse("--max-%s %s: a number from 1 to 1M",
-			       key == OPT_MAX_REQ ? "requests" : "connections", arg);
+			rp_refuse("--max-%s %s: a number from 1 to 1M",
+				  key == OPT_MAX_REQ ? "requests" : "connections", arg);
 		if (key == OPT_MAX_REQ)
 			o->max_requests = (uint32_t)n;
 		else
@@ -290,16 +292,16 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			o->file = arg;
 			return 0;
 		}
-		refuse("'%s' is not understood; see reqprobe --help", arg);
+		rp_refuse("'%s' is not understood; see reqprobe --help", arg);
 	case ARGP_KEY_END:
 		if (o->verb == RP_VERB_REPLAY && !o->file)
-			refuse("replay: which recording? reqprobe replay FILE");
+			rp_refuse("replay: which recording? reqprobe replay FILE");
 		if (o->verb == RP_VERB_PCAP)
 			return 0;
 		if (o->iface || o->n_ports)
-			refuse("-i and --port are for reqprobe pcap");
+			rp_refuse("-i and --port are for reqprobe pcap");
 		if (o->verb == RP_VERB_WATCH && !o->n_pids)
-			refuse("which process? reqprobe --pid PID; see reqprobe --help");
+			rp_refuse("which process? reqprobe --pid PID; see reqprobe --help");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -312,16 +314,18 @@ static const struct argp argp = { options, parse, "[doctor | replay FILE | pcap 
 static void check_pcap(const struct rp_options *o)
 {
 	if (!o->file == !o->iface)
-		refuse("pcap: which packets? reqprobe pcap FILE, or reqprobe pcap -i IFACE --port N");
+		rp_refuse(
+			"pcap: which packets? reqprobe pcap FILE, or reqprobe pcap -i IFACE --port N");
 	if (o->iface && !o->n_ports)
-		refuse("pcap -i wants the port of the server: --port N");
+		rp_refuse("pcap -i wants the port of the server: --port N");
 	if (o->n_pids)
-		refuse("packets have no process: --pid is for watching");
+		rp_refuse("packets have no process: --pid is for watching");
 	if (o->steps)
-		refuse("packets have no steps of a scheduler: --steps is for watching and replay");
+		rp_refuse(
+			"packets have no steps of a scheduler: --steps is for watching and replay");
 	if (o->iface && o->ring + o->memory / 4 + (12u << 20) > o->memory)
-		refuse("--memory leaves no room beside a --ring of %llu bytes",
-		       (unsigned long long)o->ring);
+		rp_refuse("--memory leaves no room beside a --ring of %llu bytes",
+			  (unsigned long long)o->ring);
 }
 
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
@@ -338,20 +342,21 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
-		refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
-		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+		rp_refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
+			  argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	if (!o->ring)
 		o->ring = o->verb == RP_VERB_PCAP && o->iface ? 16 << 20 : 8 << 20;
 	if (o->verb == RP_VERB_PCAP)
 		check_pcap(o);
 	if (o->no_hooks && o->require_uprobes)
-		refuse("--no-hooks and --require-uprobes exclude each other");
+		rp_refuse("--no-hooks and --require-uprobes exclude each other");
 	if (o->steps && o->jsonl && !strcmp(o->steps, o->jsonl))
-		refuse("--steps and --jsonl want a file each");
+		rp_refuse("--steps and --jsonl want a file each");
 	if (o->verb == RP_VERB_REPLAY && o->record)
-		refuse("replay makes no recording: --record and --record-raw are for watching");
+		rp_refuse("replay makes no recording: --record and --record-raw are for watching");
 	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {
-		refuse("--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
-		       (unsigned long long)o->ring);
+		rp_refuse(
+			"--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
+			(unsigned long long)o->ring);
 	}
 }

@@ -41,6 +41,9 @@ struct rp_options {
 	uint32_t max_requests, max_connections;
 };
 
+/* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */
+void rp_refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
 /* Fills *o; on wrong usage says so in one line and exits with RP_EXIT_USAGE. */
 void rp_options_parse(int argc, char **argv, struct rp_options *o);
 

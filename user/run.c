@@ -20,20 +20,27 @@ void rp_say(const char *fmt, ...)
 	fprintf(stderr, "reqprobe: %s\n", line);
 }
 
+/* Said once: records or steps can't be written. */
+static void written(const char *what, const char *file, int e, bool *said)
+{
+	if (!e || *said)
+		return;
+	*said = true;
+	rp_say("can't write %s: %s; %s are lost until it can, whole lines only", file, strerror(-e),
+	       what);
+}
+
+static const char *jsonl_name(const struct rp_run *r)
+{
+	return r->jsonl_file ? r->o->jsonl : "to stdout";
+}
+
 static void on_record(void *ctx, const struct rp_record *rec)
 {
 	struct rp_run *r = ctx;
 
-	if (r->jsonl) {
-		int e = rp_jsonl_record(r->jsonl, rec);
-
-		if (e && !r->jsonl_failed) {
-			r->jsonl_failed = true;
-			rp_say("can't write %s: %s; records are lost until it can, whole lines only",
-			       r->o->jsonl && strcmp(r->o->jsonl, "-") ? r->o->jsonl : "to stdout",
-			       strerror(-e));
-		}
-	}
+	if (r->jsonl)
+		written("records", jsonl_name(r), rp_jsonl_record(r->jsonl, rec), &r->jsonl_failed);
 	if (r->term)
 		rp_term_record(r->term, rec);
 	if (r->prom)
@@ -61,13 +68,9 @@ static void on_handshake(void *ctx, int64_t rtt_us)
 static void on_step(void *ctx, const struct rp_step_info *i)
 {
 	struct rp_run *r = ctx;
-	int e = r->steps ? rp_jsonl_step(r->steps, i) : 0;
 
-	if (e && !r->steps_failed) {
-		r->steps_failed = true;
-		rp_say("can't write %s: %s; steps are lost until it can, whole lines only",
-		       r->o->steps, strerror(-e));
-	}
+	if (r->steps)
+		written("steps", r->o->steps, rp_jsonl_step(r->steps, i), &r->steps_failed);
 	if (r->prom)
 		rp_prom_step(r->prom, i);
 }
@@ -175,6 +178,7 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 {
 	struct rp_run *r = run;
 	uint8_t *keep = NULL;
+	size_t fixed;
 
 	if (ev->type == RP_EV_TICK) {
 		if (ev->ts - r->last_tick < TICK_NS)
@@ -186,15 +190,10 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 		memcpy(r->copy, ev, ev->size);
 		if (ev->type == RP_EV_SESSION && r->o->record_raw)
 			((struct rp_ev_session *)(void *)r->copy)->flags |= RP_SESSION_RAW;
-		if (ev->type == RP_EV_DATA && !r->o->record_raw &&
-		    ev->size > sizeof(struct rp_ev_data)) {
-			keep = r->copy + sizeof(struct rp_ev_data);
-			memset(keep, 'x', ev->size - sizeof(struct rp_ev_data));
-		}
-		if (ev->type == RP_EV_MSG && !r->o->record_raw &&
-		    ev->size > sizeof(struct rp_ev_msg)) {
-			keep = r->copy + sizeof(struct rp_ev_msg);
-			memset(keep, 'x', ev->size - sizeof(struct rp_ev_msg));
+		fixed = rp_payload_at(ev->type);
+		if (fixed && !r->o->record_raw && ev->size > fixed) {
+			keep = r->copy + fixed;
+			memset(keep, 'x', ev->size - fixed);
 		}
 	}
 	pthread_mutex_lock(&r->lock);
@@ -207,24 +206,10 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 
 void rp_run_flush(struct rp_run *r)
 {
-	int e;
-
-	if (r->jsonl) {
-		e = rp_jsonl_flush(r->jsonl);
-		if (e && !r->jsonl_failed) {
-			r->jsonl_failed = true;
-			rp_say("can't write %s: %s; records are lost until it can, whole lines only",
-			       r->jsonl_file ? r->o->jsonl : "to stdout", strerror(-e));
-		}
-	}
-	if (r->steps) {
-		e = rp_jsonl_flush(r->steps);
-		if (e && !r->steps_failed) {
-			r->steps_failed = true;
-			rp_say("can't write %s: %s; steps are lost until it can, whole lines only",
-			       r->o->steps, strerror(-e));
-		}
-	}
+	if (r->jsonl)
+		written("records", jsonl_name(r), rp_jsonl_flush(r->jsonl), &r->jsonl_failed);
+	if (r->steps)
+		written("steps", r->o->steps, rp_jsonl_flush(r->steps), &r->steps_failed);
 	/* what a kill -9 would take from a recording is a second of it */
 	if (r->rec && r->last_tick - r->rec_flushed > 1000000000ULL) {
 		r->rec_flushed = r->last_tick;

@@ -59,8 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ev = malloc(n);
 		memcpy(ev, data + pos, n);
 		ev->size = (uint32_t)n;
-		fixed = h.type == RP_EV_MSG ? sizeof(struct rp_ev_msg) : sizeof(struct rp_ev_data);
-		if (n > fixed) {
+		fixed = rp_payload_at(h.type);
+		if (fixed && n > fixed) {
 			keep = malloc(n - fixed);
 			memset(keep, 'x', n - fixed);
 		}

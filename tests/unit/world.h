@@ -109,9 +109,8 @@ static inline void feed(struct world *w, void *ev)
 	copy = w->log + w->log_n;
 	memcpy(copy, ev, h->size);
 	w->log_n += h->size;
-	if (h->type == RP_EV_DATA || h->type == RP_EV_MSG) {
-		size_t n = h->type == RP_EV_DATA ? sizeof(struct rp_ev_data) :
-						   sizeof(struct rp_ev_msg);
+	if (rp_payload_at(h->type)) {
+		size_t n = rp_payload_at(h->type);
 
 		memset(copy + n, 'x', h->size - n);
 		rp_timeline_event(w->t, h, copy + n);

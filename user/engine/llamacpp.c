@@ -154,38 +154,14 @@ static const struct rp_engine_hook hooks[] = {
 #define N_HOOKS (sizeof(hooks) / sizeof(hooks[0]))
 _Static_assert(N_HOOKS <= RP_MAX_HOOKS, "too many hooks");
 
-static const char *base(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static bool starts(const char *s, const char *prefix)
-{
-	return !strncmp(s, prefix, strlen(prefix));
-}
-
 /* The unified `llama` links libllama-cli-impl.so before the server's library. Should a
  * build have the (weak) server functions in both, the first one is what runs. */
 static bool hook_object(const char *path)
 {
-	const char *b = base(path);
+	const char *b = rp_path_base(path);
 
-	return starts(b, "libllama-server") || starts(b, "libllama-cli-impl") ||
-	       starts(b, "libserver-context") || starts(b, "llama-server");
-}
-
-static const char *argv_n(const struct rp_proc *p, int n)
-{
-	size_t i = 0;
-
-	while (n-- > 0) {
-		while (i < p->cmdline_len && p->cmdline[i])
-			i++;
-		i++;
-	}
-	return i < p->cmdline_len ? p->cmdline + i : "";
+	return rp_starts(b, "libllama-server") || rp_starts(b, "libllama-cli-impl") ||
+	       rp_starts(b, "libserver-context") || rp_starts(b, "llama-server");
 }
 
 static int want_launch(void *ctx, const char *name)
@@ -220,26 +196,29 @@ static bool exe_has_launch(const struct rp_proc *p)
 
 static int recognise(const struct rp_proc *p)
 {
-	const char *exe = p->exe ? base(p->exe) : "", *arg0 = base(argv_n(p, 0));
+	const char *exe = p->exe ? rp_path_base(p->exe) : "",
+		   *arg0 = rp_path_base(rp_proc_arg(p, 0));
 	bool lib = false, impl = false;
 	const char *b;
 	size_t i;
 
 	if (p->is_go)
 		return 0;
-	if (starts(exe, "llama-server"))
+	if (rp_starts(exe, "llama-server"))
 		return 100;
 	if (!strcmp(exe, "llama") || (!*exe && !strcmp(arg0, "llama")))
-		return !strcmp(argv_n(p, 1), "serve") || !strcmp(argv_n(p, 1), "server") ? 95 : 0;
-	if (starts(arg0, "llama-server"))
+		return !strcmp(rp_proc_arg(p, 1), "serve") || !strcmp(rp_proc_arg(p, 1), "server") ?
+			       95 :
+			       0;
+	if (rp_starts(arg0, "llama-server"))
 		return 90;
 	/* Other tools of the family, and Python with the library inside, are no server. */
-	if (starts(exe, "llama-") || starts(exe, "python"))
+	if (rp_starts(exe, "llama-") || rp_starts(exe, "python"))
 		return 0;
 	for (i = 0; i < p->n_objects; i++) {
-		b = base(p->objects[i].path);
-		impl |= starts(b, "libllama-server-impl.so");
-		lib |= starts(b, "libllama.so");
+		b = rp_path_base(p->objects[i].path);
+		impl |= rp_starts(b, "libllama-server-impl.so");
+		lib |= rp_starts(b, "libllama.so");
 	}
 	if (impl)
 		return 85;
@@ -270,7 +249,7 @@ static bool wheel_version(const struct rp_proc *p, const char *path, char *buf, 
 	if (!d)
 		return false;
 	while (!found && n++ < DIR_ENTRIES_MAX && (de = readdir(d))) {
-		if (!starts(de->d_name, info) || !strstr(de->d_name, ".dist-info"))
+		if (!rp_starts(de->d_name, info) || !strstr(de->d_name, ".dist-info"))
 			continue;
 		v = de->d_name + sizeof(info) - 1;
 		n = strspn(v, "0123456789");
@@ -298,10 +277,10 @@ static void version(const struct rp_proc *p, char *buf, size_t len)
 
 	buf[0] = '\0';
 	for (i = 0; i < p->n_objects && !buf[0]; i++) {
-		b = base(p->objects[i].path);
-		if (starts(b, "libllama.so."))
+		b = rp_path_base(p->objects[i].path);
+		if (rp_starts(b, "libllama.so."))
 			lib = b + strlen("libllama.so.");
-		if (!starts(b, "libllama") && !(p->exe && !strcmp(p->objects[i].path, p->exe)))
+		if (!rp_starts(b, "libllama") && !(p->exe && !strcmp(p->objects[i].path, p->exe)))
 			continue;
 		fd = rp_object_open(p, &p->objects[i]);
 		if (fd < 0)
@@ -315,7 +294,7 @@ static void version(const struct rp_proc *p, char *buf, size_t len)
 	if (p->exe && wheel_version(p, p->exe, buf, len))
 		return;
 	for (i = 0; i < p->n_objects; i++)
-		if (starts(base(p->objects[i].path), "libllama") &&
+		if (rp_starts(rp_path_base(p->objects[i].path), "libllama") &&
 		    wheel_version(p, p->objects[i].path, buf, len))
 			return;
 	if (sscanf(lib, "%9u.%9u.%9u", &x, &y, &z) != 3)

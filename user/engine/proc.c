@@ -497,6 +497,30 @@ fail:
 	return err;
 }
 
+const char *rp_path_base(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+bool rp_starts(const char *s, const char *prefix)
+{
+	return !strncmp(s, prefix, strlen(prefix));
+}
+
+const char *rp_proc_arg(const struct rp_proc *p, int n)
+{
+	size_t i = 0;
+
+	while (n-- > 0) {
+		while (i < p->cmdline_len && p->cmdline[i])
+			i++;
+		i++;
+	}
+	return i < p->cmdline_len ? p->cmdline + i : "";
+}
+
 void rp_proc_free(struct rp_proc *p)
 {
 	size_t i;

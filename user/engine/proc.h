@@ -50,6 +50,11 @@ int rp_object_open(const struct rp_proc *p, const struct rp_object *o);
 /* Opens a regular file or a folder by the name it has in the process's own file system,
  * where links lead no further. A descriptor or -errno. */
 int rp_proc_open(uint32_t pid, const char *path, int flags);
+/* What follows the last slash. */
+const char *rp_path_base(const char *path);
+bool rp_starts(const char *s, const char *prefix);
+/* The n-th argument of its command line, "" behind the last. */
+const char *rp_proc_arg(const struct rp_proc *p, int n);
 /* 0 when the process exists (not a zombie), -ESRCH else. */
 int rp_proc_alive(uint32_t pid);
 

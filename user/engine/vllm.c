@@ -68,18 +68,6 @@ static const struct family aphrodite = {
 	.servers = aphrodite_servers,
 };
 
-static const char *base(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
-static bool starts(const char *s, const char *prefix)
-{
-	return !strncmp(s, prefix, strlen(prefix));
-}
-
 static bool ends(const char *s, const char *suffix)
 {
 	size_t n = strlen(s), k = strlen(suffix);
@@ -91,21 +79,9 @@ static bool ends(const char *s, const char *suffix)
  * zmq/libzmq.cpython-*.so, or it is inside pyzmq's own module. */
 static bool hook_object(const char *path)
 {
-	const char *b = base(path);
+	const char *b = rp_path_base(path);
 
-	return starts(b, "libzmq") || (starts(b, "_zmq") && strstr(b, ".so"));
-}
-
-static const char *argv_n(const struct rp_proc *p, int n)
-{
-	size_t i = 0;
-
-	while (n-- > 0) {
-		while (i < p->cmdline_len && p->cmdline[i])
-			i++;
-		i++;
-	}
-	return i < p->cmdline_len ? p->cmdline + i : "";
+	return rp_starts(b, "libzmq") || (rp_starts(b, "_zmq") && strstr(b, ".so"));
 }
 
 /* ---- which engine ---- */
@@ -127,15 +103,15 @@ static int by_module(const struct family *f, const char *module, const char *nex
 {
 	const char *rest = module + strlen(f->module);
 
-	if (starts(module, "sglang"))
+	if (rp_starts(module, "sglang"))
 		return NO_SERVER; /* some of it uses vLLM's kernels */
-	if (!starts(module, f->module) || (*rest && *rest != '.'))
+	if (!rp_starts(module, f->module) || (*rest && *rest != '.'))
 		return SAYS_NOTHING;
 	if (!*rest || ends(rest, ".cli.main"))
 		return subcommand(f, next);
 	if (ends(rest, "api_server"))
 		return SERVER;
-	return starts(rest, ".benchmarks.") ? NO_SERVER : SAYS_NOTHING;
+	return rp_starts(rest, ".benchmarks.") ? NO_SERVER : SAYS_NOTHING;
 }
 
 static int by_script(const struct family *f, const char *path, const char *next)
@@ -143,20 +119,20 @@ static int by_script(const struct family *f, const char *path, const char *next)
 	const char *at;
 	char dir[32];
 
-	if (!strcmp(base(path), f->module))
+	if (!strcmp(rp_path_base(path), f->module))
 		return subcommand(f, next);
-	if (starts(base(path), "sglang"))
+	if (rp_starts(rp_path_base(path), "sglang"))
 		return NO_SERVER;
 	snprintf(dir, sizeof(dir), "%s/entrypoints/", f->module);
 	at = strstr(path, dir);
-	if (at && (at == path || at[-1] == '/') && !strcmp(base(path), "api_server.py"))
+	if (at && (at == path || at[-1] == '/') && !strcmp(rp_path_base(path), "api_server.py"))
 		return SERVER;
 	return SAYS_NOTHING;
 }
 
 static bool is_python(const char *program)
 {
-	return starts(program, "python") || starts(program, "pypy");
+	return rp_starts(program, "python") || rp_starts(program, "pypy");
 }
 
 /*
@@ -170,7 +146,7 @@ static int skip_options(const struct rp_proc *p, const char **module)
 
 	*module = NULL;
 	for (i = 1; i < PY_OPTIONS_MAX; i++) {
-		a = argv_n(p, i);
+		a = rp_proc_arg(p, i);
 		if (a[0] != '-')
 			return *a ? i : 0;
 		if (a[1] == '-') {
@@ -181,7 +157,7 @@ static int skip_options(const struct rp_proc *p, const char **module)
 			if (*c == 'c')
 				return 0;
 			if (*c == 'm') {
-				*module = c[1] ? c + 1 : argv_n(p, ++i);
+				*module = c[1] ? c + 1 : rp_proc_arg(p, ++i);
 				return i + 1;
 			}
 			if (*c == 'X' || *c == 'W') {
@@ -195,36 +171,36 @@ static int skip_options(const struct rp_proc *p, const char **module)
 
 static int by_command(const struct family *f, const struct rp_proc *p)
 {
-	const char *arg0 = argv_n(p, 0), *module;
+	const char *arg0 = rp_proc_arg(p, 0), *module;
 	int i;
 
 	/* set with setproctitle, which sets comm too */
-	if (starts(*arg0 ? arg0 : p->comm, f->title))
+	if (rp_starts(*arg0 ? arg0 : p->comm, f->title))
 		return SERVER;
-	if (!is_python(base(arg0)))
-		return by_script(f, arg0, argv_n(p, 1));
+	if (!is_python(rp_path_base(arg0)))
+		return by_script(f, arg0, rp_proc_arg(p, 1));
 	i = skip_options(p, &module);
 	if (module)
-		return by_module(f, module, argv_n(p, i));
-	return i ? by_script(f, argv_n(p, i), argv_n(p, i + 1)) : SAYS_NOTHING;
+		return by_module(f, module, rp_proc_arg(p, i));
+	return i ? by_script(f, rp_proc_arg(p, i), rp_proc_arg(p, i + 1)) : SAYS_NOTHING;
 }
 
 /* The length of path up to the package's folder, without the slash behind it; 0: none. */
 static size_t package_dir(const struct family *f, const char *path)
 {
 	static const char *const sites[] = { "/site-packages/", "/dist-packages/" };
-	const char *at, *end = NULL, *b = base(path);
+	const char *at, *end = NULL, *b = rp_path_base(path);
 	char dir[32];
 	size_t i, n;
 
 	n = snprintf(dir, sizeof(dir), "/%s/", f->module);
 	for (i = 0; i < 2; i++)
 		for (at = strstr(path, sites[i]); at; at = strstr(at + 1, sites[i]))
-			if (starts(at + strlen(sites[i]) - 1, dir))
+			if (rp_starts(at + strlen(sites[i]) - 1, dir))
 				end = at + strlen(sites[i]) - 1 + n - 1;
 	/* built in its source tree */
-	if (!end && (size_t)(b - path) >= n && starts(b - n, dir) &&
-	    (starts(b, "_C.") || starts(b, "_C_") || ends(b, ".abi3.so")))
+	if (!end && (size_t)(b - path) >= n && rp_starts(b - n, dir) &&
+	    (rp_starts(b, "_C.") || rp_starts(b, "_C_") || ends(b, ".abi3.so")))
 		end = b - 1;
 	return end ? end - path : 0;
 }
@@ -236,12 +212,12 @@ static int recognise_as(const struct family *f, const struct rp_proc *p)
 
 	if (p->is_go)
 		return 0;
-	if (p->exe && !strcmp(base(p->exe), f->rust))
+	if (p->exe && !strcmp(rp_path_base(p->exe), f->rust))
 		return FRONT_END;
 	score = by_command(f, p);
 	if (score != SAYS_NOTHING)
 		return score;
-	if (p->exe && !is_python(base(p->exe)))
+	if (p->exe && !is_python(rp_path_base(p->exe)))
 		return 0;
 	for (i = 0; i < p->n_objects; i++)
 		if (package_dir(f, p->objects[i].path))
@@ -287,7 +263,7 @@ static bool version_file(const struct rp_proc *p, const char *dir, int dir_len, 
 	text[n > 0 ? n : 0] = '\0';
 	for (line = strtok_r(text, "\n", &save); line && !found;
 	     line = strtok_r(NULL, "\n", &save)) {
-		if (!starts(line, "__version__"))
+		if (!rp_starts(line, "__version__"))
 			continue;
 		eq = strchr(line, '=');
 		eq = eq ? strpbrk(eq, "'\"") : NULL;
@@ -368,7 +344,7 @@ static bool prefix_version(const struct family *f, const struct rp_proc *p, cons
 		return false;
 	}
 	while (!found && n++ < DIR_ENTRIES_MAX && (de = readdir(d))) {
-		if (!starts(de->d_name, "python3"))
+		if (!rp_starts(de->d_name, "python3"))
 			continue;
 		if (asprintf(&path, "%.*s/lib/%s/site-packages", (int)(slash - 4 - program),
 			     program, de->d_name) < 0)
@@ -432,11 +408,12 @@ static void version_as(const struct family *f, const struct rp_proc *p, char *bu
 	}
 	while (n_seen)
 		free(seen[--n_seen]);
-	if (found || prefix_version(f, p, argv_n(p, 0), buf, len) || !is_python(base(argv_n(p, 0))))
+	if (found || prefix_version(f, p, rp_proc_arg(p, 0), buf, len) ||
+	    !is_python(rp_path_base(rp_proc_arg(p, 0))))
 		return;
 	script = skip_options(p, &module);
 	if (script && !module)
-		prefix_version(f, p, argv_n(p, script), buf, len);
+		prefix_version(f, p, rp_proc_arg(p, script), buf, len);
 }
 
 /* ---- the two ---- */

@@ -82,11 +82,6 @@ static void diff(struct rp_value *v, struct rp_instant from, struct rp_instant t
 
 /* ---- why an instant is absent ---- */
 
-static bool generative(const struct rp_record *r)
-{
-	return r->operation != RP_OP_EMBEDDINGS && r->operation != RP_OP_RERANK;
-}
-
 /* Is this the timeline's verdict that something hid the instant? The others
  * (no_token, not_reached, not_streaming, not_generative) are worked out below,
  * since they differ from one instant to the next. */
@@ -131,7 +126,7 @@ static enum rp_reason why_socket(const struct rp_record *r)
  * read and had none. */
 static enum rp_reason why_event(const struct rp_record *r, enum rp_reason absent)
 {
-	if (!generative(r))
+	if (!rp_generative(r->operation))
 		return RP_WHY_NOT_GENERATIVE;
 	if (r->stream == 0)
 		return RP_WHY_NOT_STREAMING;
@@ -149,7 +144,7 @@ static enum rp_reason why_event(const struct rp_record *r, enum rp_reason absent
 /* A count of 0 is a finding only where the body was a stream and was read. */
 static bool zero_counts(const struct rp_record *r)
 {
-	return r->stream == 1 && generative(r) && !hides(r->stream_why) &&
+	return r->stream == 1 && rp_generative(r->operation) && !hides(r->stream_why) &&
 	       r->stream_why != RP_WHY_ENCODED && !(r->flags & RP_FLAG_ENCODED);
 }
 
@@ -190,7 +185,7 @@ struct instants {
 static void collect(const struct rp_record *r, struct instants *t)
 {
 	enum rp_reason sock = why_socket(r);
-	enum rp_reason none = generative(r) ? RP_WHY_NO_TOKEN : RP_WHY_NOT_GENERATIVE;
+	enum rp_reason none = rp_generative(r->operation) ? RP_WHY_NO_TOKEN : RP_WHY_NOT_GENERATIVE;
 	bool one = r->t_first_token != RP_NONE;
 
 	t->start = (struct rp_instant){ r->t_start, sock };
@@ -245,7 +240,7 @@ static void derive_tokens(struct rp_record *r)
 		engine = false;
 
 	r->token_source = RP_TOKENS_NONE;
-	if (!generative(r)) {
+	if (!rp_generative(r->operation)) {
 		null(&v[RP_FIELD_TOK_COMPLETION], RP_WHY_NOT_GENERATIVE);
 	} else if (engine) {
 		known(&v[RP_FIELD_TOK_COMPLETION], r->tok_engine);

@@ -40,6 +40,12 @@ enum rp_operation {
 };
 extern const char *const rp_operation_names[RP_OP_COUNT]; /* "chat", "text_completion", ... */
 
+/* Does it generate text? Else there is no token to time. */
+static inline bool rp_generative(enum rp_operation op)
+{
+	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
+}
+
 /* Why a figure is null. The text is what JSONL's `missing` carries. */
 #define RP_REASONS(X)                                                                             \
 	X(NONE, "")                                                                               \

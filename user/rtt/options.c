@@ -3,7 +3,6 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,21 +42,6 @@ static const struct argp_option options[] = {
 	{ "both", OPT_BOTH, 0, OPTION_HIDDEN, "For tests: lines carry both figures", 0 },
 	{ 0 },
 };
-
-static void refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void refuse(const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("reqprobe: ", stderr);
-	va_start(ap, fmt);
-	/* clang-tidy 14 loses track of va_start here */
-	/* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized) */
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-	exit(RP_EXIT_USAGE);
-}
 
 bool rp_rtt_time(const char *s, int64_t *ns)
 {
@@ -106,28 +90,28 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	switch (key) {
 	case 'i':
 		if (!rp_rtt_time(arg, &o->interval) || o->interval < RP_RTT_MIN_INTERVAL_NS)
-			refuse("--interval %s: a time of 10ms or more, as in 0.5, 20ms, 1s, 5m",
-			       arg);
+			rp_refuse("--interval %s: a time of 10ms or more, as in 0.5, 20ms, 1s, 5m",
+				  arg);
 		return 0;
 	case OPT_TIMEOUT:
 		if (!rp_rtt_time(arg, &o->timeout))
-			refuse("--timeout %s: a time above 0, as in 500ms, 5, 5s", arg);
+			rp_refuse("--timeout %s: a time above 0, as in 500ms, 5, 5s", arg);
 		return 0;
 	case OPT_DURATION:
 		if (!rp_rtt_time(arg, &o->duration))
-			refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
+			rp_refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
 	case 'n':
 		errno = 0;
 		n = strtoull(arg, &end, 10);
 		if (errno || !*arg || arg[strspn(arg, "0123456789")] || !n || n >= UINT64_MAX)
-			refuse("--count %s: a number from 1", arg);
+			rp_refuse("--count %s: a number from 1", arg);
 		o->count = n;
 		return 0;
 	case '4':
 	case '6':
 		if (o->family && o->family != (key == '4' ? AF_INET : AF_INET6))
-			refuse("-4 and -6 exclude each other");
+			rp_refuse("-4 and -6 exclude each other");
 		o->family = key == '4' ? AF_INET : AF_INET6;
 		return 0;
 	case 'o':
@@ -139,7 +123,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		else if (!strcmp(arg, "connect"))
 			o->source = RP_RTT_CONNECT;
 		else
-			refuse("--source %s is neither kernel nor connect", arg);
+			rp_refuse("--source %s is neither kernel nor connect", arg);
 		return 0;
 	case OPT_JSON:
 		o->json = true;
@@ -159,7 +143,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		exit(RP_EXIT_OK);
 	case ARGP_KEY_ARG:
 		if (p->n == sizeof(p->names) / sizeof(*p->names))
-			refuse("at most %d targets", RP_RTT_MAX_TARGETS);
+			rp_refuse("at most %d targets", RP_RTT_MAX_TARGETS);
 		p->names[p->n++] = arg;
 		return 0;
 	default:
@@ -178,13 +162,13 @@ static void targets(struct rp_rtt_options *o, const struct parsed *p)
 		unsigned k = 0;
 
 		if (!rp_rtt_target_parse(p->names[i], o->family, &t, err, sizeof(err)))
-			refuse("%s", err);
+			rp_refuse("%s", err);
 		while (k < o->n && strcmp(o->targets[k].name, t.name) != 0)
 			k++;
 		if (k < o->n)
 			continue; /* the same again, as AIPerf takes it */
 		if (o->n == RP_RTT_MAX_TARGETS)
-			refuse("at most %d targets", RP_RTT_MAX_TARGETS);
+			rp_refuse("at most %d targets", RP_RTT_MAX_TARGETS);
 		o->targets[o->n++] = t;
 	}
 }
@@ -202,25 +186,26 @@ void rp_rtt_options_parse(int argc, char **argv, struct rp_rtt_options *o)
 	};
 	o->targets = calloc(RP_RTT_MAX_TARGETS, sizeof(*o->targets));
 	if (!o->targets)
-		refuse("no memory");
+		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &p))
-		refuse("rtt: '%s' is not understood, or lacks its value; see reqprobe rtt --help",
-		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+		rp_refuse(
+			"rtt: '%s' is not understood, or lacks its value; see reqprobe rtt --help",
+			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	source = o->source != RP_RTT_PASSIVE;
 	if (o->json && o->out && !strcmp(o->out, "-"))
-		refuse("--json and -o - both want standard output");
+		rp_refuse("--json and -o - both want standard output");
 	if (o->from_live) {
 		if (p.n)
-			refuse("--from-live probes nothing: no HOST with it");
+			rp_refuse("--from-live probes nothing: no HOST with it");
 		if (o->count || o->duration || o->family || source)
-			refuse("--from-live takes no --count, --duration, --source, -4 or -6");
+			rp_refuse("--from-live takes no --count, --duration, --source, -4 or -6");
 		return;
 	}
 	if (!source)
 		o->source = RP_RTT_KERNEL;
 	if (!p.n)
-		refuse("which server? reqprobe rtt HOST[:PORT]; see reqprobe rtt --help");
+		rp_refuse("which server? reqprobe rtt HOST[:PORT]; see reqprobe rtt --help");
 	targets(o, &p);
 }

@@ -490,7 +490,7 @@ fail:
 	return err;
 }
 
-static void rp_zmtp_close(struct rp_live *l)
+static void rp_maps_close(struct rp_live *l)
 {
 	struct rp_map_slot *s;
 	size_t i = 0;
@@ -518,7 +518,7 @@ void rp_live_close(struct rp_live *l)
 	free(l->report.alive);
 	for (size_t i = 0; i < RP_JOINS; i++)
 		free(l->joins[i].m);
-	rp_zmtp_close(l);
+	rp_maps_close(l);
 	if (l->cons)
 		munmap(l->cons, l->page);
 	if (l->prod)

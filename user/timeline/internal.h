@@ -37,7 +37,7 @@ struct session {
 	enum rp_hook_reason hook_reason;
 	uint8_t roles[RP_MAX_HOOKS];
 	bool has_role[RP_ROLE_COUNT]; /* by enum rp_role */
-	uint64_t hits, finished_unjoined, bad_messages;
+	uint64_t hits, finished_unjoined;
 	bool silent_said;
 	bool acks;	/* the source looks at what is not acknowledged */
 	int64_t since;	/* when its hooks were attached */
@@ -130,7 +130,6 @@ struct task {
 	bool dead;	      /* its record is written: a tombstone */
 	bool told;	      /* events came */
 	bool twin;	      /* others could be meant by the same id */
-	bool pooled;	      /* its output is no token */
 	bool gaps_from_start; /* its first output is its first */
 	bool marks_lost;
 	struct session *s;
@@ -277,6 +276,8 @@ void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid);
 void rp_tl_tasks_free(struct rp_timeline *t);
 void rp_tl_task_over(struct rp_timeline *t, struct task *k, int64_t ts);
 void rp_tl_task_free(struct rp_timeline *t, struct task *k);
+/* An entry or output that may have been its own was not seen. */
+void rp_tl_task_lost(struct task *k);
 /* The hook's own count: a hole is a loss. */
 void rp_tl_hook_seq(struct rp_timeline *t, unsigned hook, uint32_t seq, uint32_t tid);
 

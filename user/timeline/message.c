@@ -226,22 +226,22 @@ static bool random_tail(const struct task *k)
 	return true;
 }
 
-static int expected_name(const struct task *k, enum rp_operation op)
+/* How far is this name of a task from the one that q's kind of response has? */
+static int distance(const struct request *q, const struct task_name *r)
 {
-	return (op == RP_OP_COMPLETION || op == RP_OP_EMBEDDINGS || op == RP_OP_RERANK) +
-	       random_tail(k);
-}
+	const struct task *k = r->task;
+	bool numbered = q->r.operation == RP_OP_COMPLETION || !rp_generative(q->r.operation);
 
-static bool generative(enum rp_operation op)
-{
-	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
+	if (r->start + r->len == k->name_len)
+		return -1; /* its whole name */
+	return abs((int)(r - k->names) - (numbered + random_tail(k)));
 }
 
 static bool wants_more(const struct request *q)
 {
 	if (q->n_tasks >= CHOICES_MAX)
 		return false;
-	if (!generative(q->r.operation))
+	if (!rp_generative(q->r.operation))
 		return q->n_tasks < RP_CHOICES_TOLD;
 	return q->n_tasks < (unsigned)q->r.choices;
 }
@@ -300,8 +300,7 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 
 			if (r->len != len || memcmp(k->name + r->start, id, len) || !fits(q, k))
 				continue;
-			d = r->start + r->len == k->name_len ? -1 : /* its whole name */
-				    abs((int)(r - k->names) - expected_name(k, q->r.operation));
+			d = distance(q, r);
 			n = best && d > off ? n : best && d == off ? n + 1 : 1;
 			if (!best || d < off || (d == off && k->t_seen < best->t_seen)) {
 				best = k;
@@ -311,7 +310,7 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 		if (!best)
 			return;
 		/* more than it can have: some are another's, who sent the same id */
-		q->twin |= q->n_tasks + n > (unsigned)q->r.choices && generative(q->r.operation);
+		q->twin |= q->n_tasks + n > (unsigned)q->r.choices && rp_generative(q->r.operation);
 		for (struct task_name *r = all; q->twin && r; r = r->next)
 			r->task->twin = true;
 		join(t, q, best);
@@ -330,9 +329,7 @@ static void claim_for(struct rp_timeline *t, struct task *k)
 		struct request *q = rp_map_get(&t->msgs->ids, k->pid, r->hash);
 
 		for (; q; q = q->id_next) {
-			int d = r->start + r->len == k->name_len ?
-					-1 :
-					abs((int)i - expected_name(k, q->r.operation));
+			int d = distance(q, r);
 
 			if (strlen(q->id_key) != r->len ||
 			    memcmp(q->id_key, k->name + r->start, r->len) || !wants_more(q) ||
@@ -673,22 +670,18 @@ static void on_step(void *ctx, const struct rp_vllm_step *v)
 	x->stamp = ns == RP_NONE ? NAN : v->timestamp;
 	x->ts = sent;
 	/* pyzmq tries again after a full queue or a signal: one and the same message */
-	if (!isnan(v->timestamp) && v->timestamp == x->st->last_step) {
-		x->repeated = true;
-		x->t->st.messages_repeated++;
-		return;
-	}
 	if (isnan(v->timestamp)) {
 		uint64_t h = hash_bytes((const char *)x->e->payload, x->e->len) ^ x->e->total;
 
-		if (h == x->st->last_hash) {
-			x->repeated = true;
-			x->t->st.messages_repeated++;
-			return;
-		}
+		x->repeated = h == x->st->last_hash;
 		x->st->last_hash = h;
 	} else {
+		x->repeated = v->timestamp == x->st->last_step;
 		x->st->last_step = v->timestamp;
+	}
+	if (x->repeated) {
+		x->t->st.messages_repeated++;
+		return;
 	}
 	if (v->has_utility && !v->n_outputs && !v->has_stats)
 		return; /* an answer to a call, between steps */
@@ -849,9 +842,7 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 		first_output(x, k, o);
 	if (first && x->c)
 		x->c->step.first_tokens += o->tokens > 0;
-	if (o->pooled) {
-		k->pooled = true;
-	} else {
+	if (!o->pooled) { /* a result that is no token has no instant of one */
 		if (k->t_first == RP_NONE) {
 			k->t_first = x->ts;
 			k->e_first = x->stamp;
@@ -895,12 +886,7 @@ static void outputs_missing(struct rp_timeline *t, struct session *s, uint32_t p
 		if (!k->name || k->s != s || k->dead || k->t_released != RP_NONE ||
 		    (k->core_pid && k->core_pid != pid) || (told && k->told_in == told))
 			continue;
-		k->prev_token = RP_NONE;
-		marks_drop(t, k);
-		k->lost = k->no_last = true;
-		k->no_first |= k->t_first == RP_NONE;
-		if (k->req)
-			k->req->r.flags |= RP_FLAG_LOST_EVENTS;
+		rp_tl_task_lost(k);
 	}
 	for (unsigned c = 0; c < t->st.n_cores; c++)
 		if (t->st.cores[c].pid == pid)
@@ -920,14 +906,12 @@ void rp_tl_msgs_loss(struct rp_timeline *t)
  * request, and loses its name. */
 static void retire(struct rp_timeline *t, struct task *k)
 {
+	rp_tl_task_over(t, k, t->now);
 	if (!k->req) {
-		if (!k->dead)
-			t->st.tasks_unclaimed++;
-		rp_tl_task_over(t, k, t->now);
+		t->st.tasks_unclaimed += !k->dead;
 		rp_tl_task_free(t, k);
 		return;
 	}
-	rp_tl_task_over(t, k, t->now);
 	names_del(t, k);
 	if (rp_map_get(&t->tasks, k->pid, (uint64_t)k->id) == k)
 		rp_map_del(&t->tasks, k->pid, (uint64_t)k->id);
@@ -1076,7 +1060,6 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 			x.s->hits++;
 	} else {
 		t->st.messages_bad++;
-		x.s->bad_messages++;
 	}
 }
 

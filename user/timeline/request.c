@@ -72,11 +72,6 @@ bool rp_tl_target_known(const char *target, size_t n, bool complete)
 	return false;
 }
 
-static bool generative(enum rp_operation op)
-{
-	return op != RP_OP_EMBEDDINGS && op != RP_OP_RERANK;
-}
-
 struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t ts)
 {
 	struct request *q;
@@ -173,7 +168,7 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 		n = 1 << 16;
 	if (p > 1 << 16)
 		p = 1 << 16;
-	if (generative(r->operation) && n * p > r->choices)
+	if (rp_generative(r->operation) && n * p > r->choices)
 		r->choices = (int)(n * p);
 }
 
@@ -363,7 +358,7 @@ static enum rp_reason stream_why(const struct request *q, enum rp_end end)
 {
 	const struct rp_record *r = &q->r;
 
-	if (!generative(r->operation))
+	if (!rp_generative(r->operation))
 		return RP_WHY_NOT_GENERATIVE;
 	if (q->no_first != RP_WHY_NONE)
 		return q->no_first;
@@ -522,7 +517,7 @@ static void take_tasks(struct request *q)
 		r->t_eng_last = later(r->t_eng_last, k->t_last);
 		r->t_eng_end =
 			later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
-		if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && generative(r->operation) &&
+		if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && rp_generative(r->operation) &&
 		    !q->tasks_cut)
 			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);
 		if (k->name)
@@ -587,7 +582,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 						"engine hooks are attached but silent: queue, prefill and decode times are null");
 		}
 	}
-	if (q->n_tasks > (unsigned)r->choices && generative(r->operation))
+	if (q->n_tasks > (unsigned)r->choices && rp_generative(r->operation))
 		r->choices = (int)q->n_tasks;
 	for (int c = r->choices; c < 64; c++)
 		if (q->choices_seen >> c & 1)

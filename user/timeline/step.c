@@ -204,21 +204,23 @@ void rp_tl_tasks_release(struct rp_timeline *t, struct request *q)
 	q->n_tasks = q->n_open = 0;
 }
 
+void rp_tl_task_lost(struct task *k)
+{
+	k->prev_token = RP_NONE;
+	k->marks.n = 0; /* a gap across a loss is none */
+	k->lost = k->no_last = true;
+	k->no_first |= k->t_first == RP_NONE;
+	if (k->req)
+		k->req->r.flags |= RP_FLAG_LOST_EVENTS;
+}
+
 void rp_tl_hook_loss(struct rp_timeline *t)
 {
 	struct rp_map_slot *slot;
 	size_t i = 0;
 
-	while ((slot = rp_map_next(&t->tasks, &i))) {
-		struct task *k = slot->v;
-
-		k->prev_token = RP_NONE;
-		k->marks.n = 0; /* a gap across a loss is none */
-		k->lost = k->no_last = true;
-		k->no_first |= k->t_first == RP_NONE;
-		if (k->req)
-			k->req->r.flags |= RP_FLAG_LOST_EVENTS;
-	}
+	while ((slot = rp_map_next(&t->tasks, &i)))
+		rp_tl_task_lost(slot->v);
 	rp_tl_msgs_loss(t);
 	for (i = 0; (slot = rp_map_next(&t->conns, &i));) {
 		struct conn *c = slot->v;

@@ -133,10 +133,18 @@ struct rp_timeline *rp_timeline_new(const struct rp_timeline_opts *o);
 int rp_timeline_observe(struct rp_timeline *t, const struct rp_observer *o);
 void rp_timeline_free(struct rp_timeline *t);
 
+/* Where the payload of an event of this type begins, 0 when it has none. */
+static inline size_t rp_payload_at(unsigned type)
+{
+	return type == RP_EV_DATA ? sizeof(struct rp_ev_data) :
+	       type == RP_EV_MSG  ? sizeof(struct rp_ev_msg) :
+				    0;
+}
+
 /*
  * Feed one event. `keep` may be NULL; else it points to ev->len payload bytes
  * filled with 'x' by the caller, and returns those that may leave the machine
- * (RP_EV_DATA only). 0, or -EBADMSG for a malformed event (skipped, counted).
+ * (RP_EV_DATA and RP_EV_MSG). 0, or -EBADMSG for a malformed event (skipped, counted).
  */
 int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint8_t *keep);
 
