@@ -1247,6 +1247,58 @@ static void exact_ids(void **st)
 	world_end(w);
 }
 
+/*
+ * Completions of a front end that puts no prompt's number behind the id: learned,
+ * and until then no guess is taken for true.
+ */
+static void unnumbered(void **st)
+{
+	static const char *const xid[] = { "q-1", "q-1_0", "q-3", "q-3-0" };
+
+	(void)st;
+	for (int learned = 0; learned < 2; learned++) {
+		struct world *w = world_new();
+
+		vllm(w);
+		if (learned) {
+			ask(w, 10, 0.5, COMPLETIONS, "first", "");
+			add(w, 0.6, "cmpl-first-12345678", 3);
+		}
+		for (unsigned i = 0; i < 4; i++)
+			ask(w, 1 + i, 1, COMPLETIONS, xid[i], "");
+		for (unsigned i = 4; i-- > 0;) {
+			char id[64];
+
+			snprintf(id, sizeof(id), "cmpl-%s-0000000%u", xid[i], i);
+			add(w, 1.1, id, 5);
+			step(w, 2 + i * 0.1,
+			     &(struct out){ .id = id,
+					    .tokens = 1 + i,
+					    .finish = 1,
+					    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+			     1);
+		}
+		for (unsigned i = 0; i < 4; i++) {
+			char id[64];
+
+			snprintf(id, sizeof(id), "cmpl-%s", xid[i]);
+			body(w, 1 + i, 3, id, CHOICE(0), 1 + i);
+		}
+		assert_int_equal(w->n, 4);
+		for (unsigned i = 0; i < 4; i++) {
+			char id[64];
+
+			snprintf(id, sizeof(id), "cmpl-%s-0000000%u", xid[i], i);
+			if (learned)
+				assert_int_equal(w->rec[i].n_request_ids, 1);
+			if (w->rec[i].n_request_ids)
+				assert_string_equal(w->rec[i].request_ids[0], id);
+			assert_int_equal(NSV(&w->rec[i], TOK_COMPLETION), 1 + i);
+		}
+		world_end(w);
+	}
+}
+
 /* The first output that is seen brings a preemption: it is no first output. */
 static void midway_preempted(void **st)
 {
@@ -1289,6 +1341,7 @@ int main(void)
 		cmocka_unit_test(bounded),
 		cmocka_unit_test(cut_in_between),
 		cmocka_unit_test(long_id),
+		cmocka_unit_test(unnumbered),
 		cmocka_unit_test(prompts_of_choices),
 		cmocka_unit_test(id_again),
 		cmocka_unit_test(stop_late),

@@ -39,8 +39,9 @@ struct session {
 	bool has_role[RP_ROLE_COUNT]; /* by enum rp_role */
 	uint64_t hits, finished_unjoined;
 	bool silent_said;
-	bool acks;	/* the source looks at what is not acknowledged */
-	int64_t since;	/* when its hooks were attached */
+	bool acks;     /* the source looks at what is not acknowledged */
+	int64_t since; /* when its hooks were attached */
+	enum { NUMBERED_UNKNOWN, NUMBERED_YES, NUMBERED_NO } numbered; /* ids of completions */
 	bool log_stats; /* its messages carry scheduler stats, so events too */
 };
 

@@ -230,11 +230,31 @@ static bool random_tail(const struct task *k)
 static int distance(const struct request *q, const struct task_name *r)
 {
 	const struct task *k = r->task;
-	bool numbered = q->r.operation == RP_OP_COMPLETION || !rp_generative(q->r.operation);
+	bool numbered = (q->r.operation == RP_OP_COMPLETION && q->s->numbered != NUMBERED_NO) ||
+			!rp_generative(q->r.operation);
 
-	if (r->start + r->len == k->name_len)
+	if (!numbered && r->start + r->len == k->name_len)
 		return -1; /* its whole name */
 	return abs((int)(r - k->names) - (numbered + random_tail(k)));
+}
+
+/*
+ * Front ends in Python put the prompt's number behind the id of a completion,
+ * those in Rust do not: learned from the first that can be only one.
+ */
+static void learn_numbered(const struct request *q, const struct task_name *r)
+{
+	int parts = (int)(r - r->task->names) - random_tail(r->task);
+
+	if (q->r.operation == RP_OP_COMPLETION && q->r.choices == 1 && (parts == 0 || parts == 1))
+		q->s->numbered = parts ? NUMBERED_YES : NUMBERED_NO;
+}
+
+/* Not yet learned, and there are others whose names are cut elsewhere. */
+static bool guesses(const struct request *q, unsigned all, unsigned nearest)
+{
+	return all > nearest && q->r.operation == RP_OP_COMPLETION &&
+	       q->s->numbered == NUMBERED_UNKNOWN;
 }
 
 static bool wants_more(const struct request *q)
@@ -290,8 +310,9 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 
 	while (wants_more(q)) {
 		struct task_name *all = rp_map_get(&t->msgs->names, q->s->root_pid, h);
+		struct task_name *name = NULL;
 		struct task *best = NULL;
-		unsigned n = 0;
+		unsigned n = 0, seen = 0;
 		int off = 0;
 
 		for (struct task_name *r = all; r; r = r->next) {
@@ -301,14 +322,19 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 			if (r->len != len || memcmp(k->name + r->start, id, len) || !fits(q, k))
 				continue;
 			d = distance(q, r);
+			seen++;
 			n = best && d > off ? n : best && d == off ? n + 1 : 1;
 			if (!best || d < off || (d == off && k->t_seen < best->t_seen)) {
+				name = r;
 				best = k;
 				off = d;
 			}
 		}
 		if (!best)
 			return;
+		if (seen == 1)
+			learn_numbered(q, name);
+		q->twin |= guesses(q, seen, n);
 		/* more than it can have: some are another's, who sent the same id */
 		q->twin |= q->n_tasks + n > (unsigned)q->r.choices && rp_generative(q->r.operation);
 		for (struct task_name *r = all; q->twin && r; r = r->next)
@@ -321,7 +347,8 @@ static void claim(struct rp_timeline *t, struct request *q, uint64_t h)
 static void claim_for(struct rp_timeline *t, struct task *k)
 {
 	struct request *best = NULL;
-	unsigned n = 0;
+	struct task_name *name = NULL;
+	unsigned n = 0, seen = 0;
 	int off = 0;
 
 	for (unsigned i = 0; i < k->n_names; i++) {
@@ -335,8 +362,10 @@ static void claim_for(struct rp_timeline *t, struct task *k)
 			    memcmp(q->id_key, k->name + r->start, r->len) || !wants_more(q) ||
 			    !fits(q, k))
 				continue;
+			seen++;
 			n = best && d > off ? n : best && d == off ? n + 1 : 1;
 			if (!best || d < off || (d == off && q->r.t_start < best->r.t_start)) {
+				name = r;
 				best = q;
 				off = d;
 			}
@@ -344,6 +373,9 @@ static void claim_for(struct rp_timeline *t, struct task *k)
 	}
 	if (!best)
 		return;
+	if (seen == 1)
+		learn_numbered(best, name);
+	best->twin |= guesses(best, seen, n);
 	if (n > 1) {
 		struct request *q = rp_map_get(&t->msgs->ids, k->pid, best->id_hash);
 
