@@ -18,6 +18,9 @@
  *	loss a|b KIND P		drop with probability P
  *	clear			no drop and no loss
  *	stats			the JSON object now, in place of "ok"
+ *	handshakes		{"PORT": US, ...}: what the line gave the last ones, by the
+ *				client's port: from its taking a SYN-ACK of a to its
+ *				handing over b's first ACK
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -44,6 +47,7 @@
 
 #define MTU 1500
 #define DROPS 64
+#define SPIN_NS 500000 /* a timer's wake-up in a VM is late by less */
 
 enum kind { K_SYN, K_SYNACK, K_ACK, K_DATA, K_OTHER, K_ANY, KINDS };
 static const char *const kind_names[] = { "syn", "synack", "ack", "data", "other", "any" };
@@ -69,6 +73,8 @@ struct way {
 };
 
 static struct way ways[2];
+/* By the client's port: the SYN-ACK taken, the first ACK handed over. */
+static int64_t synack_ns[65536], ack_ns[65536];
 static size_t queue_max = 20000;
 static uint64_t rng = 1;
 static volatile sig_atomic_t stop;
@@ -185,6 +191,13 @@ static enum kind kind_of(const uint8_t *p, size_t n)
 	return n > data ? K_DATA : K_ACK;
 }
 
+static unsigned port_at(const uint8_t *p, size_t off)
+{
+	size_t h = p[0] >> 4 == 4 ? (size_t)(p[0] & 15) * 4 : 40;
+
+	return (unsigned)p[h + off] << 8 | p[h + off + 1];
+}
+
 static bool named(struct way *w, enum kind k)
 {
 	bool hit = false;
@@ -237,6 +250,10 @@ static void take(struct way *w)
 			w->free_at += n * 1000000000LL / w->rate;
 			t = w->free_at;
 		}
+		if (w == &ways[0] && kind == K_SYNACK) {
+			synack_ns[port_at(k->p, 2)] = t;
+			ack_ns[port_at(k->p, 2)] = 0;
+		}
 		k->len = (size_t)n;
 		k->due = t + w->delay_ns;
 		/* in order, whatever a command has just changed */
@@ -255,6 +272,8 @@ static int64_t give(struct way *w)
 
 		if (late < 0)
 			return k->due;
+		if (w == &ways[1] && kind_of(k->p, k->len) == K_ACK && !ack_ns[port_at(k->p, 0)])
+			ack_ns[port_at(k->p, 0)] = now_ns();
 		if (write(w->to, k->p, k->len) != (ssize_t)k->len)
 			w->failed++;
 		w->late_n++;
@@ -284,6 +303,19 @@ static void stats(void)
 		       w->late_n ? (double)w->late_sum / (double)w->late_n / 1e3 : 0,
 		       (double)w->late_max / 1e3, w->late_over_1ms);
 	}
+	printf("}\n");
+}
+
+static void handshakes(void)
+{
+	const char *sep = "";
+
+	printf("{");
+	for (unsigned i = 0; i < 65536; i++)
+		if (synack_ns[i] && ack_ns[i]) {
+			printf("%s\"%u\":%.1f", sep, i, (double)(ack_ns[i] - synack_ns[i]) / 1e3);
+			sep = ",";
+		}
 	printf("}\n");
 }
 
@@ -354,6 +386,8 @@ static bool commands(void)
 		*nl = 0;
 		if (!strcmp(in, "stats"))
 			stats();
+		else if (!strcmp(in, "handshakes"))
+			handshakes();
 		else
 			puts(command(in) ? "ok" : "bad");
 		n -= (size_t)(nl + 1 - in);
@@ -438,7 +472,7 @@ int main(int argc, char **argv)
 			if (t && (!next || t < next))
 				next = t;
 		}
-		t = next - now_ns();
+		t = next - now_ns() - SPIN_NS; /* the rest is waited for awake */
 		if (t < 0)
 			t = 0;
 		ts = (struct timespec){ .tv_sec = t / 1000000000, .tv_nsec = t % 1000000000 };

@@ -47,10 +47,17 @@ class DelayLine:
         if got != "ok":
             raise AssertionError(f"delay line: {words}: {got!r}")
 
-    def stats(self):
-        self.proc.stdin.write("stats\n")
+    def _tell(self, word):
+        self.proc.stdin.write(word + "\n")
         self.proc.stdin.flush()
         return json.loads(self.proc.stdout.readline())
+
+    def stats(self):
+        return self._tell("stats")
+
+    def handshakes(self):
+        """{client's port: ms from SYN-ACK to ACK by the line's own clock}"""
+        return {int(k): v / 1000 for k, v in self._tell("handshakes").items()}
 
     def kept_up(self):
         """Was it on time, as far as its own clock can tell?"""

@@ -1323,6 +1323,260 @@ static void midway_preempted(void **st)
 	world_end(w);
 }
 
+/* A message without its timestamp, handed over twice, counts once. */
+static void cut_twice(void **st)
+{
+	const char *id = "cmpl-a-0-0000000a";
+	struct out o = { .id = id, .tokens = 1, .finish = -1 };
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	add(w, 1.1, id, 5);
+	for (int i = 0; i < 2; i++)
+		cut_step(w, 2, &o, 1, 60);
+	tick(w, SEC(3));
+	assert_int_equal(rp_timeline_stats(w->t)->messages_repeated, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->cores[0].tokens, 1);
+	world_end(w);
+}
+
+static void core_exits(struct world *w, double ts)
+{
+	struct rp_ev_proc e = {
+		.h = hdr(RP_EV_PROC, sizeof(e), SEC(ts), CORE, CORE),
+		.what = RP_PROC_EXIT
+	};
+
+	feed(w, &e);
+}
+
+/* A core with the pid of one that is gone is a new one, and goes as well. */
+static void pid_again(void **st)
+{
+	const struct out o = { .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 };
+	struct world *w = world_new();
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+
+	(void)st;
+	vllm(w);
+	for (int i = 0; i < 2; i++) {
+		step(w, 2 + i * 2, &o, 1);
+		assert_int_equal(s->running, 1);
+		core_exits(w, 3 + i * 2);
+		assert_int_equal(s->running, 0);
+	}
+	assert_int_equal(s->n_cores, 2);
+	world_end(w);
+}
+
+/* Frames behind outputs are tensors, of one byte too: never a request's type. */
+static void small_tensor(void **st)
+{
+	const struct out o = { .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 };
+	struct world *w = world_new();
+	static struct pack p;
+
+	(void)st;
+	vllm(w);
+	outputs(&p, 0, 2, &o, 1, &some);
+	frame(w, CORE, SOCK_OUT, SEC(2.1), p.b, p.n, RP_MSG_MORE, 0);
+	frame(w, CORE, SOCK_OUT, SEC(2.1), "\1", 1, RP_MSG_MORE, 0);
+	frame(w, CORE, SOCK_OUT, SEC(2.1), "tensor tensor", 13, 0, 0);
+	step(w, 3, &o, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->messages, 2);
+	assert_int_equal(rp_timeline_stats(w->t)->messages_bad, 0);
+	world_end(w);
+}
+
+static int64_t step_ns[8];
+static unsigned n_steps;
+
+static void on_step_info(void *ctx, const struct rp_step_info *s)
+{
+	(void)ctx;
+	step_ns[n_steps++ % 8] = s->step_ns;
+}
+
+/* A step's time is since the one before, which after a loss is not known. */
+static void step_time(void **st)
+{
+	const struct out o = { .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 };
+	const struct rp_observer obs = { .step = on_step_info };
+	struct rp_ev_loss l = {.h = hdr(RP_EV_LOSS, sizeof(l), SEC(2.5), 0, 0) };
+	struct world *w = world_new();
+
+	(void)st;
+	n_steps = 0;
+	rp_timeline_observe(w->t, &obs);
+	vllm(w);
+	step(w, 1, &o, 1);
+	step(w, 2, &o, 1);
+	tick(w, SEC(2.4));
+	l.lost[RP_CLASS_HOOK] = 1;
+	feed(w, &l);
+	step(w, 4, &o, 1);
+	step(w, 5, &o, 1);
+	frame(w, CORE, SOCK_OUT, SEC(6), "", 0, RP_F_SYNTH, 60); /* a write not seen */
+	step(w, 7, &o, 1);
+	tick(w, SEC(8));
+	assert_int_equal(n_steps, 5);
+	assert_int_equal(step_ns[4], RP_NONE);
+	assert_int_equal(step_ns[0], RP_NONE);
+	assert_int_equal(step_ns[1], 1000000000);
+	assert_int_equal(step_ns[2], RP_NONE);
+	assert_int_equal(step_ns[3], 1000000000);
+	world_end(w);
+}
+
+/* Instants that can't be: not taken, and no figure is made of them. */
+static void absurd_instants(void **st)
+{
+	const char *id = "cmpl-a-0-0000000a";
+	struct world *w = world_new();
+	static struct pack p;
+	const struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1e6, COMPLETIONS, NULL, "");
+	step(w, 1e6 + 1,
+	     &(struct out){ .id = id,
+			    .tokens = 1,
+			    .finish = -1,
+			    .ev = { { 1, 1e6 - 8 * 86400 }, { 2, 1e6 + 0.5 } } },
+	     1);
+	outputs(&p, 0, 1e18, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1, &some);
+	frame(w, CORE, SOCK_OUT, SEC(1e6 + 2), p.b, p.n, 0, 0);
+	body(w, 1, 1e6 + 3, "cmpl-a", CHOICE(0), 2);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->invalid_order, 1);
+	is_null(r, M_QUEUE, "not_reported");
+	assert_true(fabs(r->v[RP_FIELD_M_GENERATION].d - 1000) < 1);
+	world_end(w);
+}
+
+/* Token instants of a request that nobody claimed yet: limited, and no gap is made
+ * across those that were dropped. */
+static void marks_limited(void **st)
+{
+	const char *id = "cmpl-a-0-0000000a";
+	struct rp_timeline_opts o;
+	struct world *w;
+
+	(void)st;
+	rp_timeline_defaults(&o);
+	o.max_marks = 16;
+	w = world_opts(&o);
+	vllm(w);
+	ask(w, 1, 0.5, COMPLETIONS, NULL, ",\"stream\":true");
+	add(w, 0.6, id, 5);
+	tx(w, 1, SEC(0.7), STREAM_HEAD);
+	for (int k = 0; k < 43; k++) {
+		if (k == 40)
+			chunk(w, 1, 1.399, "cmpl-a", 0, NULL);
+		step(w, 1 + k * 0.01,
+		     &(struct out){ .id = id,
+				    .tokens = 1,
+				    .finish = -1,
+				    .ev = { { k ? 0 : 1, 0.8 }, { 2, 0.9 } } },
+		     1);
+	}
+	assert_true(rp_timeline_stats(w->t)->limit_marks > 0);
+	for (size_t i = 0; i < w->n_gaps; i++)
+		assert_true(w->gap_chunk[i] || llabs(w->gaps[i] - 10000000) < 10);
+	world_end(w);
+
+	/* and they leave three quarters of the memory to others */
+	o.max_marks = 65536;
+	o.memory_max = 1 << 20;
+	w = world_opts(&o);
+	vllm(w);
+	for (int k = 0; k < 16500; k++)
+		step(w, 1 + k * 1e-3, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);
+	assert_true(rp_timeline_stats(w->t)->limit_marks > 0);
+	assert_true(rp_timeline_stats(w->t)->memory < (1 << 20) * 3 / 4);
+	world_end(w);
+}
+
+/* Ends that were not seen do not fill the table for ever. */
+static void silent(void **st)
+{
+	struct rp_timeline_opts o;
+	struct world *w;
+	char id[64];
+
+	(void)st;
+	rp_timeline_defaults(&o);
+	o.max_tasks = 100;
+	w = world_opts(&o);
+	vllm(w);
+	for (int i = 0; i < 100; i++) {
+		snprintf(id, sizeof(id), "cmpl-%d-0-0000000a", i);
+		step(w, 1 + i * 0.01, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);
+	}
+	for (int i = 0; i < 100; i++)
+		tick(w, SEC(650 + i));
+	assert_int_equal(rp_timeline_stats(w->t)->tasks_unclaimed, 100);
+	step(w, 800, &(struct out){ .id = "cmpl-x-0-0000000a", .tokens = 1, .finish = -1 }, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 0);
+	world_end(w);
+}
+
+/* Refused by the front end: the engine never heard of it, and that is no defect. */
+static void refused(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	step(w, 0.5, NULL, 0);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	tx(w, 1, SEC(1.1), "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+	assert_int_equal(w->n, 1);
+	is_null(&w->rec[0], M_QUEUE, "not_reached");
+	assert_int_equal(rp_timeline_stats(w->t)->not_joined, 0);
+	world_end(w);
+}
+
+/* Through a proxy of the tree, with the client's id: the engine's end has the task. */
+static void proxied_by_id(void **st)
+{
+	const char *id = "cmpl-p-0-0000000a";
+	struct world *w = world_new();
+	struct rp_ev_conn_open o = {
+		.h = hdr(RP_EV_CONN_OPEN, sizeof(o), SEC(1.003), API, 0),
+		.conn = 3,
+		.family = AF_INET,
+		.lport = 40002,
+		.rport = 8000,
+		.laddr = { 127, 0, 0, 1 },
+		.raddr = { 127, 0, 0, 1 }
+	};
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, "p", ",\"stream\":true");	/* a client's, to the proxy */
+	ask(w, 2, 1.005, COMPLETIONS, "p", ",\"stream\":true"); /* the proxy's, to the engine */
+	feed(w, &o);
+	add(w, 1.006, id, 5);
+	tx(w, 2, SEC(1.01), STREAM_HEAD);
+	tx(w, 1, SEC(1.011), STREAM_HEAD);
+	step(w, 2,
+	     &(struct out){ .id = id, .tokens = 3, .finish = 1, .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+	     1);
+	for (unsigned c = 2; c > 0; c--) {
+		chunk(w, c, 2.01, "cmpl-p", 0, "length");
+		usage(w, c, 2.01, "cmpl-p", 3);
+		done(w, c, 2.02);
+	}
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].n_request_ids, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->proxied, 1);
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 3);
+	world_end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1342,6 +1596,15 @@ int main(void)
 		cmocka_unit_test(cut_in_between),
 		cmocka_unit_test(long_id),
 		cmocka_unit_test(unnumbered),
+		cmocka_unit_test(cut_twice),
+		cmocka_unit_test(pid_again),
+		cmocka_unit_test(small_tensor),
+		cmocka_unit_test(step_time),
+		cmocka_unit_test(absurd_instants),
+		cmocka_unit_test(marks_limited),
+		cmocka_unit_test(silent),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(proxied_by_id),
 		cmocka_unit_test(prompts_of_choices),
 		cmocka_unit_test(id_again),
 		cmocka_unit_test(stop_late),

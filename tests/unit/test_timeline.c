@@ -934,6 +934,28 @@ static void hostile(void **st)
 	world_end(w);
 }
 
+/* An io_uring for other things alarms nobody; one that moves sockets' bytes does. */
+static void uring(void **st)
+{
+	(void)st;
+	for (int reads = 0; reads < 2; reads++) {
+		struct world *w = world_new();
+		struct rp_ev_uring u = { .h = hdr(RP_EV_URING, sizeof(u), 1 * MS, 100, 0) };
+
+		session(w, false);
+		feed(w, &u);
+		if (reads) {
+			open_conn(w, 1, 2 * MS);
+			rx(w, 1, 3 * MS, REQ);
+		}
+		open_conn(w, 2, 10 * MS);
+		close_conn(w, 2, 20 * MS);
+		assert_int_equal(strstr(w->notices, "io_uring") != NULL, !reads);
+		assert_int_equal(rp_timeline_stats(w->t)->unobserved_io_uring, !reads);
+		world_end(w);
+	}
+}
+
 /* A response's head is lost: the next one is not taken for it. */
 static void lost_head(void **st)
 {
@@ -1082,39 +1104,23 @@ static void last_ack_of_the_closed(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),
-		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),
-		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),
-		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),
-		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),
-		cmocka_unit_test(engine_join),
-		cmocka_unit_test(last_ack),
-		cmocka_unit_test(last_ack_of_the_closed),
-		cmocka_unit_test(not_read),
-		cmocka_unit_test(lost_head),
-		cmocka_unit_test(posted),
-		cmocka_unit_test(proxied),
-		cmocka_unit_test(answered_late),
-		cmocka_unit_test(out_of_order),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),
-		cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),
-		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),
-		cmocka_unit_test(framing),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(tls),
-		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
+		cmocka_unit_test(last_ack),	cmocka_unit_test(last_ack_of_the_closed),
+		cmocka_unit_test(not_read),	cmocka_unit_test(lost_head),
+		cmocka_unit_test(uring),	cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),	cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),	cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
+		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
+		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
