@@ -1404,10 +1404,17 @@ static void step_time(void **st)
 	const struct out o = { .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 };
 	const struct rp_observer obs = { .step = on_step_info };
 	struct rp_ev_loss l = {.h = hdr(RP_EV_LOSS, sizeof(l), SEC(2.5), 0, 0) };
+	struct rp_ev_msg unseen = {
+		.h = hdr(RP_EV_MSG, sizeof(unseen), SEC(6), CORE, CORE + 1),
+		.sock = SOCK_OUT,
+		.total = 60,
+		.missing = 60
+	};
 	struct world *w = world_new();
 
 	(void)st;
 	n_steps = 0;
+	unseen.h.flags = RP_F_SYNTH | RP_F_CUT;
 	rp_timeline_observe(w->t, &obs);
 	vllm(w);
 	step(w, 1, &o, 1);
@@ -1417,7 +1424,7 @@ static void step_time(void **st)
 	feed(w, &l);
 	step(w, 4, &o, 1);
 	step(w, 5, &o, 1);
-	frame(w, CORE, SOCK_OUT, SEC(6), "", 0, RP_F_SYNTH, 60); /* a write not seen */
+	feed(w, &unseen);
 	step(w, 7, &o, 1);
 	tick(w, SEC(8));
 	assert_int_equal(n_steps, 5);
