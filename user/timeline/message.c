@@ -920,16 +920,23 @@ static void outputs_missing(struct rp_timeline *t, struct session *s, uint32_t p
 			continue;
 		rp_tl_task_lost(k);
 	}
-	for (unsigned c = 0; c < t->st.n_cores; c++)
-		if (t->st.cores[c].pid == pid)
-			t->msgs->core[c].busy = false;
 }
 
-/* After a loss no step is known to follow another. */
+/* After a step that was not seen no step is known to follow another; pid 0: any. */
+static void step_missing(struct rp_timeline *t, uint32_t pid)
+{
+	for (unsigned c = 0; c < t->st.n_cores; c++) {
+		if (pid && t->st.cores[c].pid != pid)
+			continue;
+		step_end(t, &t->msgs->core[c]);
+		t->msgs->core[c].busy = false;
+	}
+}
+
 void rp_tl_msgs_loss(struct rp_timeline *t)
 {
-	for (unsigned c = 0; t->msgs && c < t->st.n_cores; c++)
-		t->msgs->core[c].busy = false;
+	if (t->msgs)
+		step_missing(t, 0);
 }
 
 /* ---- what the front end sends ---- */
@@ -1037,6 +1044,7 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 		st->type = -1;
 		st->aux = false;
 		outputs_missing(t, x.s, e->h.pid, 0);
+		step_missing(t, e->h.pid);
 		return;
 	}
 	/*
