@@ -937,6 +937,35 @@ int BPF_PROG(rp_sys_exit, struct pt_regs *regs, long ret)
 	return rp_exit(regs, ret, false);
 }
 
+/*
+ * The same at tracepoints of single system calls: dearer for those, and others
+ * cost a test of a bit instead of a program. For engines that spin in
+ * sched_yield(2) by the hundred thousand.
+ */
+struct rp_tp_syscall {
+	u64 regs; /* not for us */
+	s32 nr;
+	s32 pad;
+	s64 ret;
+};
+
+static __always_inline struct pt_regs *rp_task_regs(void)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+}
+
+SEC("tracepoint")
+int rp_sys_enter_one(struct rp_tp_syscall *ctx)
+{
+	return rp_enter(rp_task_regs(), ctx->nr, true);
+}
+
+SEC("tracepoint")
+int rp_sys_exit_one(struct rp_tp_syscall *ctx)
+{
+	return rp_exit(rp_task_regs(), ctx->ret, true);
+}
+
 SEC("raw_tp/sys_enter")
 int rp_sys_enter_raw(struct bpf_raw_tracepoint_args *ctx)
 {

@@ -923,6 +923,8 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
+	for (unsigned i = 0; i < w->n; i++)
+		lo.spins |= w->t[i].engine->spins;
 	e = rp_live_open(&lo, &live, err, sizeof(err));
 	if (e) {
 		rp_say("%s", err);

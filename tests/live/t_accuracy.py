@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Against the paced server: its own clock is the truth."""
 
-import subprocess, time
+import os, subprocess, time
 from harness import *
 
 
-def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0):
+def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0, args=(), single=False):
     srv = t.paced()
-    p = t.probe(srv)
+    p = t.probe(srv, args=list(args))
+    progs = p.metrics().by("reqprobe_bpf_run_seconds_total", "program")
+    t.equal(any("sys_exit_one" in (k or "") for k in progs), single, "system calls are traced one by one")
     n = streams * rounds
     cpu0, w0 = proc_cpu(p.pid), time.monotonic()
     for k, f in enumerate(FRAMINGS if rounds > 1 else FRAMINGS[:1]):

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,9 +64,10 @@ struct join {
 struct rp_live {
 	struct rp_live_opts o;
 	struct reqprobe_bpf *skel;
-	struct bpf_link *links[8];
+	struct bpf_link *links[48];
 	size_t nlinks;
 	bool raw;
+	bool ones; /* system calls are traced one by one */
 	int stats_fd;
 	int look_fd;	   /* program rp_tcp_look, -1 = not on this kernel */
 	uint32_t ns_ino;   /* our pid namespace; 0 = the initial one */
@@ -253,8 +255,26 @@ static void rp_pairs(struct reqprobe_bpf *s, struct bpf_program *btf[7], struct 
 	raw[6] = s->progs.rp_proc_exit_raw;
 }
 
+static void *rp_destroy_link(void *link)
+{
+	bpf_link__destroy(link);
+	return NULL;
+}
+
+/* Each waits for a grace period of the kernel: many wait for one and the same. */
 static void rp_detach(struct rp_live *l)
 {
+	pthread_t th[sizeof(l->links) / sizeof(l->links[0])];
+	size_t n = 0;
+
+	while (l->nlinks > 8) {
+		if (pthread_create(&th[n], NULL, rp_destroy_link, l->links[l->nlinks - 1]))
+			break;
+		n++;
+		l->nlinks--;
+	}
+	while (n)
+		pthread_join(th[--n], NULL);
 	while (l->nlinks)
 		bpf_link__destroy(l->links[--l->nlinks]);
 }
@@ -268,6 +288,35 @@ static void rp_unload(struct rp_live *l)
 
 /* What is welcome, not needed: each is left out in turn where it does not load. */
 enum { RP_OPT_SWEEP = 1, RP_OPT_LOOK = 2 };
+
+/* Events of the system calls in rp_ops (bpf/syscall_nr.h). */
+static const char *const rp_enters[] = { "write",   "writev",	"pwritev2", "sendto",
+					 "sendmsg", "sendmmsg", "splice",   "sendfile64",
+					 "close",   "shutdown", NULL };
+static const char *const rp_exits[] = { "read",	    "readv",	      "preadv2",  "recvfrom",
+					"recvmsg",  "recvmmsg",	      "write",	  "writev",
+					"pwritev2", "sendto",	      "sendmsg",  "sendmmsg",
+					"splice",   "sendfile64",     "shutdown", "accept",
+					"accept4",  "io_uring_setup", NULL };
+
+static int rp_attach_ones(struct rp_live *l, struct bpf_program *p, const char *kind,
+			  const char *const *names)
+{
+	char event[64];
+
+	for (; *names; names++) {
+		struct bpf_link *link;
+
+		if (l->nlinks == sizeof(l->links) / sizeof(l->links[0]))
+			return -ENOSPC;
+		snprintf(event, sizeof(event), "sys_%s_%s", kind, *names);
+		link = bpf_program__attach_tracepoint(p, "syscalls", event);
+		if (!link)
+			return -errno;
+		l->links[l->nlinks++] = link;
+	}
+	return 0;
+}
 
 static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 {
@@ -292,6 +341,12 @@ static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 		bpf_program__set_autoload(raw_progs[i], raw);
 	}
 	bpf_program__set_autoload(s->progs.rp_find_pid, false);
+	bpf_program__set_autoload(s->progs.rp_sys_enter_one, l->ones);
+	bpf_program__set_autoload(s->progs.rp_sys_exit_one, l->ones);
+	for (i = 0; i < 2 && l->ones; i++) {
+		bpf_program__set_autoload(btf_progs[i], false);
+		bpf_program__set_autoload(raw_progs[i], false);
+	}
 	bpf_program__set_autoload(s->progs.rp_sweep_unix, extras & RP_OPT_SWEEP);
 	bpf_program__set_autoload(s->progs.rp_tcp_look, extras & RP_OPT_LOOK);
 	bpf_map__set_max_entries(s->maps.conn_keys, l->o.max_conns / 4 + 1);
@@ -308,7 +363,14 @@ static int rp_attach(struct rp_live *l)
 	int i;
 
 	rp_pairs(l->skel, btf_progs, raw_progs);
-	for (i = 0; i < 7; i++) {
+	if (l->ones) {
+		i = rp_attach_ones(l, l->skel->progs.rp_sys_exit_one, "exit", rp_exits);
+		if (!i)
+			i = rp_attach_ones(l, l->skel->progs.rp_sys_enter_one, "enter", rp_enters);
+		if (i)
+			return i;
+	}
+	for (i = l->ones ? 2 : 0; i < 7; i++) {
 		link = bpf_program__attach(l->raw ? raw_progs[i] : btf_progs[i]);
 		if (!link)
 			return -errno;
@@ -461,7 +523,12 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 		       strerror(-err));
 		goto fail;
 	}
+	l->ones = o->spins;
 	err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
+	if (err && l->ones) { /* no tracefs */
+		l->ones = false;
+		err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
+	}
 	if (err)
 		err = rp_start(l, true);
 	if (err) {

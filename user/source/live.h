@@ -22,6 +22,7 @@ struct rp_live_opts {
 	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
 	bool stats; /* account BPF run time (bpf_enable_stats); default on */
 	int verbose;
+	bool spins;	/* engines that make very many calls of no interest: trace single ones */
 	bool no_tp_btf; /* tests: pretend the kernel refuses tp_btf */
 };
 void rp_live_defaults(struct rp_live_opts *o);
