@@ -62,6 +62,14 @@ def accuracy_64(t):
     accuracy(t, 64, 4, 60, 50000, 200000)
 
 
+@test(90)
+def accuracy_single_calls(t):
+    """As for engines that spin: tracepoints of single system calls."""
+    if not os.path.isdir("/sys/kernel/tracing/events/syscalls"):
+        raise Skip("no tracefs")
+    accuracy(t, 64, 2, 60, 50000, 200000, args=["--engine", "vllm"], single=True)
+
+
 @test(120)
 def accuracy_1000(t):
     accuracy(t, 1000, 1, 15, 1000000, 2000000)

@@ -46,8 +46,7 @@ struct rp_engine {
 	const char *title; /* "llama.cpp" */
 	const struct rp_engine_hook *hooks;
 	size_t n_hooks; /* <= RP_MAX_HOOKS */
-	bool spins; /* its processes wait in sched_yield(2), not asleep. Set by none: programs of
-			 * single calls are skipped in silence while bpf(2) is under way on a CPU */
+	bool spins;	/* its processes wait in sched_yield(2), not asleep */
 	/* Is this process one of ours? 0..100, 0 = no. Looks at files and
 	 * command line only; never at the process's memory. */
 	int (*recognise)(const struct rp_proc *p);
