@@ -42,6 +42,7 @@ enum rp_feature_id {
 	RP_FEAT_TASK_ITER,     /* bpf_iter over tasks: pid namespaces */
 	RP_FEAT_BPF_STATS,     /* run time accounting */
 	RP_FEAT_SOCK_STATE,    /* inet_sock_set_state, tcp_destroy_sock */
+	RP_FEAT_SKIPS,	       /* programs of perf tracepoints: skips are counted */
 	RP_FEAT_COUNT,
 };
 enum rp_feature_state { RP_FEAT_YES, RP_FEAT_NO, RP_FEAT_DENIED, RP_FEAT_UNKNOWN };
@@ -57,6 +58,8 @@ struct rp_feature {
 };
 /* Fills all RP_FEAT_COUNT entries. Never fails as a whole. */
 void rp_feature_probe(struct rp_feature *f);
+/* One of them: 0, or the negative errno of its probe. */
+int rp_feature_test(enum rp_feature_id id);
 
 /*
  * Open, size, load and attach everything that is not tied to a process:
