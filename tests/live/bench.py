@@ -324,7 +324,7 @@ def account(t, e, pids, work, what, limit):
     row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
     row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
     row("all costs / engine CPU", f"{total:.3f} %", f"< {limit} %", total < limit)
-    if calls:
+    if calls and calls[0] <= calls[1]:   # perf's count of a machine may be short
         # the two system call programs run for every process of the machine
         rest = sum(v for k, v in progs.items() if k and "sys_" in k) * (1 - calls[0] / calls[1])
         row("system calls of the engine, of the machine", f"{calls[0]}, {calls[1]}")
