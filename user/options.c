@@ -27,6 +27,7 @@ enum {
 	OPT_MAX_REQ,
 	OPT_MAX_CONN,
 	OPT_NO_TP_BTF,
+	OPT_SOCKETS,
 	OPT_HIDE_EVENTS,
 	OPT_ZMTP,
 	OPT_PORT
@@ -87,6 +88,8 @@ static const struct argp_option options[] = {
 	  "For tests: as if the engine ran with --disable-log-stats", 0 },
 	{ "zmtp", OPT_ZMTP, 0, OPTION_HIDDEN,
 	  "For tests: read messages from sockets, as if libzmq had no symbols", 0 },
+	{ "sockets", OPT_SOCKETS, 0, OPTION_HIDDEN,
+	  "For tests: follow sockets, not system calls, whatever the engine", 0 },
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
 	{ 0 },
 };
@@ -271,6 +274,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_HIDE_EVENTS:
 		o->hide_events = true;
+		return 0;
+	case OPT_SOCKETS:
+		o->sockets = true;
 		return 0;
 	case OPT_NO_TP_BTF:
 		o->no_tp_btf = true;

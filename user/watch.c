@@ -26,6 +26,8 @@
 #define BUSY_EVENTS 512
 #define MAX_PROGS 32
 #define LAST_WORDS_NS 500000000ULL
+#define ORPHANS_NS 5000000000ULL /* a server that ends takes its processes along in this time */
+#define LOOK_NS 500000000ULL
 
 /* A process that may still map the engine's library: looked at again. */
 struct late {
@@ -281,6 +283,19 @@ static bool all_gone(const struct watch *w)
 		if (!w->t[i].gone || w->t[i].procs)
 			return false;
 	return true;
+}
+
+/* The processes that --pid named are gone, some that they started are not. */
+static size_t orphans(const struct watch *w)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < w->n; i++) {
+		if (!w->t[i].gone)
+			return 0;
+		n += w->t[i].procs;
+	}
+	return n;
 }
 
 /* ---- events on their way to the timeline ---- */
@@ -726,7 +741,7 @@ static void remember_cmdline(struct target *t)
 	rp_proc_free(&p);
 }
 
-static uint32_t find_cmdline(const struct target *t)
+static uint32_t find_cmdline(struct watch *w, const struct target *t)
 {
 	uint32_t *pids = NULL, found = 0;
 	ssize_t n;
@@ -737,7 +752,7 @@ static uint32_t find_cmdline(const struct target *t)
 	for (ssize_t i = 0; i < n && !found; i++) {
 		struct rp_proc p;
 
-		if (pids[i] == (uint32_t)getpid())
+		if (pids[i] == (uint32_t)getpid() || owner_of(w, pids[i]))
 			continue;
 		if (!rp_proc_read(pids[i], &p) && p.cmdline_len == t->cmdline_len &&
 		    !memcmp(p.cmdline, t->cmdline, p.cmdline_len))
@@ -748,11 +763,25 @@ static uint32_t find_cmdline(const struct target *t)
 	return found;
 }
 
+static void forget_orphans(struct watch *w)
+{
+	struct rp_map_slot *s;
+	size_t i = 0;
+
+	while ((s = rp_map_next(&w->owner, &i))) {
+		uint32_t pid = (uint32_t)s->a;
+
+		rp_map_del(&w->owner, pid, 0);
+		unhook(w, pid);
+		i = 0; /* deleting moves entries */
+	}
+}
+
 /* Every engine is back and listens: follow them. */
 static bool come_back(struct watch *w)
 {
 	for (unsigned i = 0; i < w->n; i++) {
-		uint32_t *pids = NULL, pid = find_cmdline(&w->t[i]);
+		uint32_t *pids = NULL, pid = find_cmdline(w, &w->t[i]);
 		struct rp_listener *ls = NULL;
 		ssize_t n, k = 0;
 
@@ -767,6 +796,7 @@ static bool come_back(struct watch *w)
 			return false;
 		w->t[i].pid = pid;
 	}
+	forget_orphans(w);
 	for (unsigned i = 0; i < w->n; i++) {
 		w->t[i].gone = false;
 		w->t[i].procs = 0;
@@ -787,9 +817,9 @@ static bool come_back(struct watch *w)
 static void loop(struct watch *w)
 {
 	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
-	uint64_t gone_at = 0;
+	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
 	int n = 0;
-	bool waiting = false;
+	bool waiting = false, told = false;
 
 	while (!stop_signals) {
 		/* a burst may fill the ring in less than one period: stay with it */
@@ -813,12 +843,25 @@ static void loop(struct watch *w)
 		}
 		if (end && now_ns() >= end)
 			break;
-		if (waiting) {
-			if (come_back(w)) {
-				waiting = false;
+		if (orphans(w)) {
+			orphans_at = orphans_at ? orphans_at : now_ns();
+			if (!told && now_ns() - orphans_at > ORPHANS_NS) {
+				told = true;
+				rp_say("the engine (pid %u) has exited, %zu of its processes still run: %s",
+				       w->t[0].pid, orphans(w),
+				       w->o->wait ? "waiting for it to come back" :
+						    "they are watched on");
+			}
+		} else {
+			orphans_at = 0;
+		}
+		if (waiting || (told && orphans_at && w->o->wait)) {
+			if (now_ns() >= look_at && come_back(w)) {
+				waiting = told = false;
 				rp_say("attached to pid %u (%s) again", w->t[0].pid,
 				       w->t[0].engine->name);
 			}
+			look_at = now_ns() >= look_at ? now_ns() + LOOK_NS : look_at;
 		} else if (all_gone(w)) {
 			/* its sockets are closed after it is said to have exited */
 			gone_at = gone_at ? gone_at : now_ns();
@@ -923,6 +966,7 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
+	lo.spins = o->sockets;
 	for (unsigned i = 0; i < w->n; i++)
 		lo.spins |= w->t[i].engine->spins;
 	e = rp_live_open(&lo, &live, err, sizeof(err));

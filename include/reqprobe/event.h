@@ -74,7 +74,6 @@ enum rp_event_flags {
 	RP_F_TCP = 1 << 6,	  /* DATA: the last four numbers were read (rx: unacked and
 				 * acked_ago_us) */
 	RP_F_SYNTH = 1 << 5,	  /* made by user space on evidence other than this event */
-	RP_F_BLIND = 1 << 7,	  /* LOSS: system calls were missed that no offset tells of */
 };
 
 /*

@@ -48,7 +48,7 @@ struct job { /* one connection */
 	uint64_t left;	 /* of the body or chunk */
 	int chunk_state; /* 0 size line, 1 data, 2 CRLF after data, 3 trailer */
 	int64_t sent_ns, first_byte_ns, first_token_ns, last_ns, connect_ns;
-	int tokens;
+	int tokens, max_tokens;
 	uint16_t port;
 };
 
@@ -56,7 +56,7 @@ static struct {
 	const char *unix_path, *path, *extra, *prefix, *dump, *marker, *body;
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
-	int n, c, max_tokens, words_min, words_max, every, lazy_ms;
+	int n, c, tokens_min, tokens_max, words_min, words_max, every, lazy_ms;
 	size_t prompt_bytes, read_bytes;
 	int rcvbuf;
 	uint64_t seed, hangup;
@@ -68,7 +68,8 @@ static struct {
 	.prefix = "req",
 	.n = 1,
 	.c = 1,
-	.max_tokens = 16,
+	.tokens_min = 16,
+	.tokens_max = 16,
 	.words_min = 4,
 	.words_max = 4,
 	.every = 1,
@@ -198,6 +199,7 @@ static void make_request(struct job *j, int i)
 					     "silver", "letter", "window", "music" };
 	uint64_t r = mix(g.seed + (uint64_t)i);
 	int nw = g.words_min + (int)(r % (uint64_t)(g.words_max - g.words_min + 1));
+	int nt = g.tokens_min + (int)((r >> 32) % (uint64_t)(g.tokens_max - g.tokens_min + 1));
 	char *prompt = NULL, *body = NULL;
 	size_t cap = 0, n = 0;
 	int len;
@@ -236,12 +238,13 @@ static void make_request(struct job *j, int i)
 			    "{\"model\":\"m\",\"seed\":%" PRIu64
 			    ",\"max_tokens\":%d,\"stream\":%s%s%s%s,"
 			    "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}",
-			    g.seed + (uint64_t)i, g.max_tokens, g.stream ? "true" : "false",
+			    g.seed + (uint64_t)i, nt, g.stream ? "true" : "false",
 			    g.stream && g.usage ? ",\"stream_options\":{\"include_usage\":true}" :
 						  "",
 			    *g.extra ? "," : "", g.extra, prompt) < 0) {
 		die("asprintf");
 	}
+	j->max_tokens = nt;
 	len = asprintf(&j->req,
 		       "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 		       "X-Request-Id: %s-%d\r\n%sContent-Length: %zu\r\n\r\n%s",
@@ -260,11 +263,12 @@ static void report(struct job *j, const char *end)
 		printf("{\"x_request_id\":\"%s-%d\",\"port\":%u,\"status\":%d,\"raw_bytes\":%zu,\"body_bytes\":%zu,\"request_bytes\":%zu,"
 		       "\"connect_ns\":%" PRId64 ",\"sent_ns\":%" PRId64
 		       ",\"first_byte_ns\":%" PRId64 ",\"first_token_ns\":%" PRId64
-		       ",\"last_ns\":%" PRId64 ",\"tokens\":%d,\"body\":\"%016" PRIx64
+		       ",\"last_ns\":%" PRId64
+		       ",\"tokens\":%d,\"max_tokens\":%d,\"body\":\"%016" PRIx64
 		       "\",\"content\":\"%016" PRIx64 "\",\"end\":\"%s\"}\n",
 		       g.prefix, j->index, j->port, j->status, j->raw_len, j->body_len, j->req_len,
 		       j->connect_ns, j->sent_ns, j->first_byte_ns, j->first_token_ns, j->last_ns,
-		       j->tokens, fnv(j->body, j->body_len, FNV_START),
+		       j->tokens, j->max_tokens, fnv(j->body, j->body_len, FNV_START),
 		       content_digest(j->body, j->body_len), end);
 	if (g.dump) {
 		char path[512];
@@ -660,7 +664,8 @@ int main(int argc, char **argv)
 			g.usage = true;
 			break;
 		case MAX_TOKENS:
-			g.max_tokens = atoi(optarg);
+			if (sscanf(optarg, "%d,%d", &g.tokens_min, &g.tokens_max) < 2)
+				g.tokens_max = g.tokens_min;
 			break;
 		case SEED:
 			g.seed = strtoull(optarg, NULL, 10);
@@ -725,7 +730,8 @@ int main(int argc, char **argv)
 				"usage: client --connect HOST:PORT | --unix PATH [-n N] [-c C] [options]; see client.c\n");
 			return 2;
 		}
-	if (g.n < 0 || g.c < 1 || g.every < 1 || g.words_min < 1 || g.words_max < g.words_min) {
+	if (g.n < 0 || g.c < 1 || g.every < 1 || g.words_min < 1 || g.words_max < g.words_min ||
+	    g.tokens_max < g.tokens_min) {
 		fprintf(stderr, "client: bad number\n");
 		return 2;
 	}

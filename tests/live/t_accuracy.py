@@ -5,11 +5,11 @@ import os, subprocess, time
 from harness import *
 
 
-def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0, args=(), single=False):
+def accuracy(t, streams, rounds, tokens, gap_us, ttft_us, p50=20.0, p99=200.0, args=(), sockets=False):
     srv = t.paced()
     p = t.probe(srv, args=list(args))
     progs = p.metrics().by("reqprobe_bpf_run_seconds_total", "program")
-    t.equal(any("sys_exit_one" in (k or "") for k in progs), single, "system calls are traced one by one")
+    t.equal(("rp_sock_send" in progs, any("sys_exit" in (k or "") for k in progs)), (sockets, not sockets), "sockets are followed, not system calls")
     n = streams * rounds
     cpu0, w0 = proc_cpu(p.pid), time.monotonic()
     for k, f in enumerate(FRAMINGS if rounds > 1 else FRAMINGS[:1]):
@@ -63,11 +63,11 @@ def accuracy_64(t):
 
 
 @test(90)
-def accuracy_single_calls(t):
-    """As for engines that spin: tracepoints of single system calls."""
-    if not os.path.isdir("/sys/kernel/tracing/events/syscalls"):
-        raise Skip("no tracefs")
-    accuracy(t, 64, 2, 60, 50000, 200000, args=["--engine", "vllm"], single=True)
+def accuracy_sockets(t):
+    """As for engines that spin: tracepoints of sockets, not of system calls."""
+    if not os.path.isdir("/sys/kernel/tracing/events/sock/sock_send_length"):
+        raise Skip("no such tracepoint before Linux 6.3")
+    accuracy(t, 64, 2, 60, 50000, 200000, args=["--sockets"], sockets=True)
 
 
 @test(120)

@@ -91,6 +91,39 @@ def engine_exits(t):
 
 
 @test(60)
+def wait_orphans(t):
+    """The server alone is killed, a process that it started lives on: said, and --wait finds the next server."""
+    port = free_port()
+    argv = ["sh", "-c", f"sleep 40 & exec {os.path.join(BIN, 'paced')} --listen 127.0.0.1:{port}"]
+    servers = [t.spawn(argv, stdout=subprocess.PIPE, start_new_session=True)]
+    try:
+        servers[0].stdout.readline()
+        p, q = t.probe(servers[0], args=["--wait"]), t.probe(servers[0])
+        run_client(t, port, n=2, id="a", max_tokens=3)
+        servers[0].kill()
+        servers[0].wait()
+        end = time.monotonic() + 15
+        while time.monotonic() < end and not all("of its processes still run" in x.stderr() for x in (p, q)):
+            time.sleep(0.05)
+        for x, what in ((p, "waiting for it to come back"), (q, "they are watched on")):
+            t.check(f"(pid {servers[0].pid}) has exited, 1 of its processes still run: {what}" in x.stderr(), f"said: {x.stderr()}")
+        servers.append(t.spawn(argv, stdout=subprocess.PIPE, start_new_session=True))
+        servers[1].stdout.readline()
+        end = time.monotonic() + 15
+        while time.monotonic() < end and f"attached to pid {servers[1].pid} " not in p.stderr():
+            time.sleep(0.02)
+        run_client(t, port, n=2, id="b", max_tokens=3)
+        recs = p.finish(4)
+        t.equal(sorted(r["x_request_id"] for r in recs), ["a-0", "a-1", "b-0", "b-1"], "records")
+        t.equal({r["engine"]["pid"] for r in recs if r["x_request_id"][0] == "b"}, {servers[1].pid}, "pid")
+        t.equal(q.proc.poll(), None, "without --wait it watches on")
+    finally:
+        for s in servers:   # the group is of the pid, which is not reaped before
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(s.pid, signal.SIGKILL)
+
+
+@test(60)
 def wait_option(t):
     """--wait: the engine comes back under another pid, and it goes on."""
     port = free_port()

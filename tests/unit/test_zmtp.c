@@ -184,31 +184,6 @@ static void gaps(void **st)
 	}
 }
 
-/* Whole writes may be missing: between frames nothing changes, inside one it is
- * given up, and no frame is made of two. */
-static void doubt(void **st)
-{
-	struct out o;
-
-	(void)st;
-	make(&o);
-	for (unsigned i = 1; i < o.writes; i++) {
-		for (unsigned k = i; k < o.writes; k++) { /* writes i to k - 1 are not seen */
-			struct seen s = { 0 };
-			struct rp_zmtp z;
-
-			rp_zmtp_init(&z, MAX);
-			run(&z, &o, 0, o.start[i], 100, &s);
-			rp_zmtp_doubt(&z);
-			run(&z, &o, o.start[k], o.n, 100, &s);
-			assert_true(z.resyncs <= 1);
-			assert_non_null(strstr(log_str(&s.l), "0:3/3:"));
-			rp_zmtp_free(&z);
-			free(s.l.s);
-		}
-	}
-}
-
 /* What is no ZMTP is given up at once, and does not grow. */
 static void nonsense(void **st)
 {
@@ -243,8 +218,10 @@ static void nonsense(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(splits), cmocka_unit_test(midway),   cmocka_unit_test(gaps),
-		cmocka_unit_test(doubt),  cmocka_unit_test(nonsense),
+		cmocka_unit_test(splits),
+		cmocka_unit_test(midway),
+		cmocka_unit_test(gaps),
+		cmocka_unit_test(nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,12 +27,6 @@ static void lose(struct rp_zmtp *z)
 	z->resyncs++;
 }
 
-void rp_zmtp_doubt(struct rp_zmtp *z)
-{
-	if (!z->lost && (z->in_body || z->head_n || z->greeting))
-		lose(z);
-}
-
 static size_t head_size(uint8_t flags)
 {
 	return flags & RP_ZMTP_LONG ? 9 : 2;

@@ -59,8 +59,6 @@ void rp_zmtp_free(struct rp_zmtp *z);
  */
 void rp_zmtp_feed(struct rp_zmtp *z, uint64_t ts, bool start, const uint8_t *p, size_t n,
 		  rp_zmtp_fn fn, void *ctx);
-/* Whole writes may have been missed: a frame that has begun is given up. */
-void rp_zmtp_doubt(struct rp_zmtp *z);
 /* n bytes of the stream were not seen. */
 void rp_zmtp_gap(struct rp_zmtp *z, uint64_t n, rp_zmtp_fn fn, void *ctx);
 

@@ -86,9 +86,9 @@ static const struct rp_feature table[RP_FEAT_COUNT] = {
 				 .since = "4.16",
 				 .required = true,
 				 .lost = "handshake RTT, who closed a connection" },
-	[RP_FEAT_SKIPS] = { .name = "skipped programs counted",
-			    .since = "6.7",
-			    .lost = "tracing single system calls: raw tracepoints cost vLLM some 2 % more" },
+	[RP_FEAT_SOCK_LENGTH] = { .name = "socket tracepoints",
+				  .since = "6.3",
+				  .lost = "little: system calls are followed, which costs an engine that spins (vLLM) more" },
 };
 
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
@@ -522,93 +522,46 @@ out:
 	return err < 0 ? err : 0;
 }
 
-/* A program on an event of this thread's, or of all where the event is a tracepoint. */
-static int perf_link(struct perf_event_attr *attr, int prog, int *link)
+/* One byte through a pair of sockets passes both. */
+static int probe_sock_length(char *note, size_t len)
 {
-	bool own = attr->type != PERF_TYPE_TRACEPOINT;
-	int fd = (int)syscall(SYS_perf_event_open, attr, own ? 0 : -1, own ? -1 : 0, -1,
-			      PERF_FLAG_FD_CLOEXEC),
-	    err = 0;
+	static const char *const names[] = { "sock_send_length", "sock_recv_length" };
+	int map = map_new(), prog[2] = { -1, -1 }, link[2] = { -1, -1 }, err = 0, pair[2], id, i;
+	char c = 0;
 
-	if (fd < 0)
-		return errno == EACCES ? -EPERM : -errno;
-	*link = bpf_link_create(prog, fd, BPF_PERF_EVENT, NULL);
-	if (*link < 0)
+	if (map < 0)
+		return map;
+	for (i = 0; i < 2; i++) {
+		err = id = vmlinux_id(names[i], BPF_TRACE_RAW_TP);
+		if (id < 0)
+			goto out;
+		err = prog[i] = prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, i);
+		if (err < 0)
+			goto out;
+		link[i] = bpf_raw_tracepoint_open(NULL, prog[i]);
+		if (link[i] < 0) {
+			err = -errno;
+			goto out;
+		}
+	}
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
 		err = -errno;
-	close(fd);
-	return err;
-}
-
-static int tracepoint_id(const char *event)
-{
-	static const char *const dirs[] = { "/sys/kernel/tracing", "/sys/kernel/debug/tracing" };
-	char path[128];
-	FILE *f = NULL;
-	int id = 0;
-
-	for (int i = 0; i < 2 && !f; i++) {
-		snprintf(path, sizeof(path), "%s/events/%s/id", dirs[i], event);
-		f = fopen(path, "re");
-	}
-	if (!f)
-		return -errno;
-	if (fscanf(f, "%d", &id) != 1)
-		id = -ENOENT;
-	fclose(f);
-	return id;
-}
-
-/*
- * A program that a clock runs prints a letter now and then; printing is a
- * tracepoint, and a second program there is skipped, as it is inside the first.
- */
-static int probe_skips(char *note, size_t len)
-{
-	const struct bpf_insn print[] = {
-		MOV_IMM(1, 'x'), STORE(10, 1, -8),
-		MOV_REG(1, 10),	 INSN(BPF_ALU64 | BPF_ADD | BPF_K, 1, 0, 0, -8),
-		MOV_IMM(2, 2),	 CALL(BPF_FUNC_trace_printk),
-		MOV_IMM(0, 0),	 EXIT(),
-	};
-	const struct bpf_insn none[] = { MOV_IMM(0, 0), EXIT() };
-	struct perf_event_attr clock = { .size = sizeof(clock),
-					 .type = PERF_TYPE_SOFTWARE,
-					 .config = PERF_COUNT_SW_CPU_CLOCK,
-					 .sample_period = 200000 };
-	struct perf_event_attr tp = { .size = sizeof(tp), .type = PERF_TYPE_TRACEPOINT };
-	int outer = -1, inner = -1, link[2] = { -1, -1 }, err;
-	uint64_t skipped = 0;
-
-	err = tracepoint_id("bpf_trace/bpf_trace_printk");
-	if (err < 0) {
-		snprintf(note, len, "no tracefs: mount -t tracefs tracefs /sys/kernel/tracing");
-		return err;
-	}
-	tp.config = (uint64_t)err;
-	err = inner = prog_new(BPF_PROG_TYPE_TRACEPOINT, 0, 0, none, N_INSNS(none));
-	if (inner < 0)
 		goto out;
-	err = outer = prog_new(BPF_PROG_TYPE_PERF_EVENT, 0, 0, print, N_INSNS(print));
-	if (outer < 0)
-		goto out;
-	err = perf_link(&tp, inner, &link[0]);
+	}
+	err = write(pair[0], &c, 1) == 1 && read(pair[1], &c, 1) == 1 && map_word(map, 0) &&
+			      map_word(map, 1) ?
+		      0 :
+		      -ENODATA;
+	shut(pair[0]);
+	shut(pair[1]);
 	if (!err)
-		err = perf_link(&clock, outer, &link[1]);
-	/* at 200 us a beat of this thread's time */
-	for (int i = 0; i < 10000 && !err && !skipped; i++) {
-		struct bpf_prog_info info = {};
-		uint32_t ilen = sizeof(info);
-
-		err = bpf_obj_get_info_by_fd(inner, &info, &ilen) ? -errno : 0;
-		skipped = info.recursion_misses;
-	}
-	if (!err && !skipped)
-		err = -ENODATA;
+		snprintf(note, len, "for vLLM and Aphrodite");
 out:
-	shut(link[1]);
-	shut(link[0]);
-	shut(outer);
-	shut(inner);
+	for (i = 0; i < 2; i++) {
+		shut(link[i]);
+		shut(prog[i]);
+	}
+	close(map);
 	return err < 0 ? err : 0;
 }
 
@@ -625,18 +578,8 @@ static int (*const probes[RP_FEAT_COUNT])(char *note, size_t len) = {
 	[RP_FEAT_TASK_ITER] = probe_task_iter,
 	[RP_FEAT_BPF_STATS] = probe_stats,
 	[RP_FEAT_SOCK_STATE] = probe_sock_state,
-	[RP_FEAT_SKIPS] = probe_skips,
+	[RP_FEAT_SOCK_LENGTH] = probe_sock_length,
 };
-
-int rp_feature_test(enum rp_feature_id id)
-{
-	libbpf_print_fn_t before = libbpf_set_print(quiet);
-	char note[96];
-	int err = probes[id](note, sizeof(note));
-
-	libbpf_set_print(before);
-	return err;
-}
 
 static bool yes(const struct rp_feature *f, enum rp_feature_id id)
 {
@@ -659,7 +602,6 @@ static void mark_used(struct rp_feature *f)
 	f[RP_FEAT_TASK_ITER].used = yes(f, RP_FEAT_TASK_ITER) && other_ns;
 	f[RP_FEAT_BPF_STATS].used = yes(f, RP_FEAT_BPF_STATS);
 	f[RP_FEAT_SOCK_STATE].used = yes(f, RP_FEAT_SOCK_STATE);
-	f[RP_FEAT_SKIPS].used = yes(f, RP_FEAT_SKIPS);
 	/* one of the two is enough, and one must be */
 	f[RP_FEAT_TP_BTF].required = false;
 	f[RP_FEAT_RAW_TP].required = !yes(f, RP_FEAT_TP_BTF);

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -64,11 +63,10 @@ struct join {
 struct rp_live {
 	struct rp_live_opts o;
 	struct reqprobe_bpf *skel;
-	struct bpf_link *links[48];
+	struct bpf_link *links[9];
 	size_t nlinks;
 	bool raw;
-	bool ones; /* system calls are traced one by one, which the kernel may skip */
-	uint64_t skipped;
+	bool socks; /* socket tracepoints instead of system calls */
 	int stats_fd;
 	int look_fd;	   /* program rp_tcp_look, -1 = not on this kernel */
 	uint32_t ns_ino;   /* our pid namespace; 0 = the initial one */
@@ -256,26 +254,17 @@ static void rp_pairs(struct reqprobe_bpf *s, struct bpf_program *btf[7], struct 
 	raw[6] = s->progs.rp_proc_exit_raw;
 }
 
-static void *rp_destroy_link(void *link)
+/* What stands for the first two of them; the last two are welcome, not needed. */
+static void rp_sock_programs(struct reqprobe_bpf *s, struct bpf_program *p[4])
 {
-	bpf_link__destroy(link);
-	return NULL;
+	p[0] = s->progs.rp_sock_recv;
+	p[1] = s->progs.rp_sock_send;
+	p[2] = s->progs.rp_sock_entry;
+	p[3] = s->progs.rp_uring_create;
 }
 
-/* Each waits for a grace period of the kernel: many wait for one and the same. */
 static void rp_detach(struct rp_live *l)
 {
-	pthread_t th[sizeof(l->links) / sizeof(l->links[0])];
-	size_t n = 0;
-
-	while (l->nlinks > 8) {
-		if (pthread_create(&th[n], NULL, rp_destroy_link, l->links[l->nlinks - 1]))
-			break;
-		n++;
-		l->nlinks--;
-	}
-	while (n)
-		pthread_join(th[--n], NULL);
 	while (l->nlinks)
 		bpf_link__destroy(l->links[--l->nlinks]);
 }
@@ -290,38 +279,16 @@ static void rp_unload(struct rp_live *l)
 /* What is welcome, not needed: each is left out in turn where it does not load. */
 enum { RP_OPT_SWEEP = 1, RP_OPT_LOOK = 2 };
 
-/* Events of the system calls in rp_ops (bpf/syscall_nr.h). */
-static const char *const rp_enters[] = { "write",   "writev",	"pwritev2", "sendto",
-					 "sendmsg", "sendmmsg", "splice",   "sendfile64",
-					 "close",   "shutdown", NULL };
-static const char *const rp_exits[] = { "read",	    "readv",	      "preadv2",  "recvfrom",
-					"recvmsg",  "recvmmsg",	      "write",	  "writev",
-					"pwritev2", "sendto",	      "sendmsg",  "sendmmsg",
-					"splice",   "sendfile64",     "shutdown", "accept",
-					"accept4",  "io_uring_setup", NULL };
-
-static int rp_attach_ones(struct rp_live *l, struct bpf_program *p, const char *kind,
-			  const char *const *names)
+static bool rp_has_tracepoint(const struct bpf_program *p)
 {
-	char event[64];
+	const char *name = strchr(bpf_program__section_name(p), '/');
 
-	for (; *names; names++) {
-		struct bpf_link *link;
-
-		if (l->nlinks == sizeof(l->links) / sizeof(l->links[0]))
-			return -ENOSPC;
-		snprintf(event, sizeof(event), "sys_%s_%s", kind, *names);
-		link = bpf_program__attach_tracepoint(p, "syscalls", event);
-		if (!link)
-			return -errno;
-		l->links[l->nlinks++] = link;
-	}
-	return 0;
+	return name && libbpf_find_vmlinux_btf_id(name + 1, BPF_TRACE_RAW_TP) > 0;
 }
 
 static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 {
-	struct bpf_program *btf_progs[7], *raw_progs[7];
+	struct bpf_program *btf_progs[7], *raw_progs[7], *sock_progs[4];
 	struct reqprobe_bpf *s;
 	int i, err;
 
@@ -341,13 +308,13 @@ static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 		bpf_program__set_autoload(btf_progs[i], !raw);
 		bpf_program__set_autoload(raw_progs[i], raw);
 	}
-	bpf_program__set_autoload(s->progs.rp_find_pid, false);
-	bpf_program__set_autoload(s->progs.rp_sys_enter_one, l->ones);
-	bpf_program__set_autoload(s->progs.rp_sys_exit_one, l->ones);
-	for (i = 0; i < 2 && l->ones; i++) {
+	rp_sock_programs(s, sock_progs);
+	for (i = 0; i < 4; i++)
+		bpf_program__set_autoload(sock_progs[i],
+					  l->socks && (i < 2 || rp_has_tracepoint(sock_progs[i])));
+	for (i = 0; i < 2 && l->socks; i++)
 		bpf_program__set_autoload(btf_progs[i], false);
-		bpf_program__set_autoload(raw_progs[i], false);
-	}
+	bpf_program__set_autoload(s->progs.rp_find_pid, false);
 	bpf_program__set_autoload(s->progs.rp_sweep_unix, extras & RP_OPT_SWEEP);
 	bpf_program__set_autoload(s->progs.rp_tcp_look, extras & RP_OPT_LOOK);
 	bpf_map__set_max_entries(s->maps.conn_keys, l->o.max_conns / 4 + 1);
@@ -357,34 +324,52 @@ static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 	return err;
 }
 
+static int rp_attach_one(struct rp_live *l, const struct bpf_program *p)
+{
+	struct bpf_link *link = bpf_program__attach(p);
+
+	if (!link)
+		return -errno;
+	l->links[l->nlinks++] = link;
+	return 0;
+}
+
+/* Attached is not proof: see both ends of one call of ours. */
+static int rp_selftest(struct rp_live *l)
+{
+	uint32_t seen;
+	int pair[2];
+	char c = 0;
+
+	l->skel->bss->selftest_tgid = l->tgid;
+	if (!l->socks) {
+		shutdown(-1, SHUT_RD);
+	} else {
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+			return -errno;
+		if (write(pair[0], &c, 1) == 1 && read(pair[1], &c, 1) != 1)
+			errno = 0; /* the programs tell */
+		close(pair[0]);
+		close(pair[1]);
+	}
+	seen = __atomic_load_n(&l->skel->bss->selftest_seen, __ATOMIC_ACQUIRE);
+	l->skel->bss->selftest_tgid = 0;
+	return seen == (RP_SELFTEST_ENTER | RP_SELFTEST_EXIT) ? 0 : -ENOTSUP;
+}
+
 static int rp_attach(struct rp_live *l)
 {
-	struct bpf_program *btf_progs[7], *raw_progs[7];
-	struct bpf_link *link;
-	int i;
+	struct bpf_program *btf_progs[7], *raw_progs[7], *sock_progs[4];
+	int i, err = 0;
 
 	rp_pairs(l->skel, btf_progs, raw_progs);
-	if (l->ones) {
-		i = rp_attach_ones(l, l->skel->progs.rp_sys_exit_one, "exit", rp_exits);
-		if (!i)
-			i = rp_attach_ones(l, l->skel->progs.rp_sys_enter_one, "enter", rp_enters);
-		if (i)
-			return i;
-	}
-	for (i = l->ones ? 2 : 0; i < 7; i++) {
-		link = bpf_program__attach(l->raw ? raw_progs[i] : btf_progs[i]);
-		if (!link)
-			return -errno;
-		l->links[l->nlinks++] = link;
-	}
-	/* Attached is not proof: see both ends of one call of ours. */
-	l->skel->bss->selftest_tgid = l->tgid;
-	shutdown(-1, SHUT_RD);
-	if (__atomic_load_n(&l->skel->bss->selftest_seen, __ATOMIC_ACQUIRE) !=
-	    (RP_SELFTEST_ENTER | RP_SELFTEST_EXIT))
-		return -ENOTSUP;
-	l->skel->bss->selftest_tgid = 0;
-	return 0;
+	rp_sock_programs(l->skel, sock_progs);
+	for (i = 0; i < 4 && l->socks && !err; i++)
+		if (bpf_program__autoload(sock_progs[i]))
+			err = rp_attach_one(l, sock_progs[i]);
+	for (i = l->socks ? 2 : 0; i < 7 && !err; i++)
+		err = rp_attach_one(l, l->raw ? raw_progs[i] : btf_progs[i]);
+	return err ? err : rp_selftest(l);
 }
 
 static int rp_map_ring(struct rp_live *l)
@@ -524,12 +509,11 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 		       strerror(-err));
 		goto fail;
 	}
-	/* never where what is skipped would not be counted */
-	l->ones = o->spins && !rp_feature_test(RP_FEAT_SKIPS);
+	l->socks = o->spins && !o->no_tp_btf;
 	err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
-	if (err && l->ones) { /* no tracefs */
-		l->ones = false;
-		err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
+	if (err && l->socks) { /* before 6.3 */
+		l->socks = false;
+		err = rp_start(l, false);
 	}
 	if (err)
 		err = rp_start(l, true);
@@ -1074,45 +1058,6 @@ void rp_live_loss(struct rp_live *l, struct rp_ev_loss *out)
 		for (j = 0; j < RP_MAP_COUNT; j++)
 			out->map_full[j] += __atomic_load_n(&s->map_full[j], __ATOMIC_RELAXED);
 	}
-	out->lost[RP_CLASS_DATA] += l->skipped;
-	out->seen[RP_CLASS_DATA] += l->skipped;
-}
-
-/*
- * The kernel runs no program of a perf tracepoint on a CPU whose bpf(2) call was
- * preempted (trace_call_bpf() in kernel/trace/bpf_trace.c) and counts that. What
- * such a program would have told leaves no gap in the offsets.
- */
-static int rp_tell_skipped(struct rp_live *l, rp_event_fn fn, void *ctx)
-{
-	const struct bpf_program *const ones[] = { l->skel->progs.rp_sys_enter_one,
-						   l->skel->progs.rp_sys_exit_one };
-	uint64_t skipped = 0;
-	struct rp_ev_loss e;
-	struct rp_map_slot *s;
-	size_t i;
-
-	if (!l->ones)
-		return 0;
-	for (i = 0; i < 2; i++) {
-		struct bpf_prog_info info = {};
-		uint32_t len = sizeof(info);
-
-		if (!bpf_obj_get_info_by_fd(bpf_program__fd(ones[i]), &info, &len))
-			skipped += info.recursion_misses;
-	}
-	if (skipped <= l->skipped)
-		return 0;
-	l->skipped = skipped;
-	for (i = 0; (s = rp_map_next(&l->zconns, &i));)
-		rp_zmtp_doubt(&((struct zconn *)s->v)->z);
-	rp_live_loss(l, &e);
-	e.h.flags = RP_F_BLIND;
-	/* messages that came through these calls may be among them */
-	if (l->zprocs.len)
-		e.lost[RP_CLASS_HOOK]++;
-	l->told = e;
-	return fn(ctx, &e.h) < 0 ? -1 : 1;
 }
 
 void rp_live_hook_counts(struct rp_live *l, uint64_t *counts, size_t n)
@@ -1571,12 +1516,7 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 		n += err;
 	}
 	rp_prepare_loss(l);
-	/* in this order: what was skipped before an event is told before it */
 	prod = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
-	err = rp_tell_skipped(l, fn, ctx);
-	if (err < 0)
-		return err;
-	n += err;
 	while (!budget || drained < budget) {
 		if (l->report.pending && cons >= l->report.pos) {
 			err = rp_report_loss(l, fn, ctx);

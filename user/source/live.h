@@ -22,7 +22,8 @@ struct rp_live_opts {
 	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
 	bool stats; /* account BPF run time (bpf_enable_stats); default on */
 	int verbose;
-	bool spins;	/* engines that make very many calls of no interest: trace single ones */
+	bool spins;	/* engines that make very many calls of no interest: follow
+			 * sockets, not system calls, where the kernel can */
 	bool no_tp_btf; /* tests: pretend the kernel refuses tp_btf */
 };
 void rp_live_defaults(struct rp_live_opts *o);
@@ -42,7 +43,7 @@ enum rp_feature_id {
 	RP_FEAT_TASK_ITER,     /* bpf_iter over tasks: pid namespaces */
 	RP_FEAT_BPF_STATS,     /* run time accounting */
 	RP_FEAT_SOCK_STATE,    /* inet_sock_set_state, tcp_destroy_sock */
-	RP_FEAT_SKIPS,	       /* programs of perf tracepoints: skips are counted */
+	RP_FEAT_SOCK_LENGTH,   /* sock_send_length, sock_recv_length */
 	RP_FEAT_COUNT,
 };
 enum rp_feature_state { RP_FEAT_YES, RP_FEAT_NO, RP_FEAT_DENIED, RP_FEAT_UNKNOWN };
@@ -58,8 +59,6 @@ struct rp_feature {
 };
 /* Fills all RP_FEAT_COUNT entries. Never fails as a whole. */
 void rp_feature_probe(struct rp_feature *f);
-/* One of them: 0, or the negative errno of its probe. */
-int rp_feature_test(enum rp_feature_id id);
 
 /*
  * Open, size, load and attach everything that is not tied to a process:

@@ -410,10 +410,8 @@ static void response_done(struct rp_timeline *t, struct conn *c, struct request 
 		rp_tl_request_end(t, q, RP_END_CLIENT_DISCONNECT, ts);
 	else
 		rp_tl_request_end(t, q, q->r.has_error ? RP_END_ERROR : RP_END_COMPLETE, ts);
-	if (c->h) {
-		c->h->doubt = false;
+	if (c->h)
 		advance(c);
-	}
 }
 
 static void response_head(struct rp_timeline *t, struct conn *c, struct request *q)
@@ -518,15 +516,6 @@ static void body_gap(struct rp_timeline *t, struct http *h, struct request *q, i
 		q->no_first = why == GAP_LOST ? RP_WHY_LOST : RP_WHY_TRUNCATED;
 }
 
-/* All that were asked and had no answer yet: it may be among what was lost. */
-static void give_up_waiting(struct rp_timeline *t, struct conn *c)
-{
-	while (c->h && c->h->head && c->h->head->rx_done) {
-		c->h->head->r.flags |= RP_FLAG_LOST_EVENTS | RP_FLAG_PARTIAL;
-		rp_tl_request_end(t, c->h->head, RP_END_UNKNOWN, RP_NONE);
-	}
-}
-
 static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
 			   size_t n, int64_t ts)
 {
@@ -571,8 +560,6 @@ static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t 
 			t->st.parse_errors++;
 			q->r.flags |= RP_FLAG_PARSE_ERROR;
 			h->tx_lost = true;
-			if (h->doubt && !q->resp_seen)
-				give_up_waiting(t, c); /* its head was missed */
 			return;
 		case RP_HTTP1_MORE:
 			return;
@@ -723,11 +710,9 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 		size_t used = rp_http1_next(&h->req, in + pos, k, n - pos, &it);
 
 		if (it.type == RP_HTTP1_START) {
-			if (h->head && (h->head->midstream ||
-					((h->tx_lost || h->doubt) && h->head->resp_seen))) {
+			if (h->head && (h->head->midstream || (h->tx_lost && h->head->resp_seen))) {
 				h->head->r.flags |= RP_FLAG_PARTIAL;
 				rp_tl_request_end(t, h->head, RP_END_UNKNOWN, RP_NONE);
-				h->doubt = false;
 			}
 			if (!h->head) {
 				/* whatever was sent before answers nothing we know of */
@@ -805,6 +790,15 @@ static bool request_line(const uint8_t *in, size_t n)
 }
 
 /* ---- bytes that are missing ---- */
+
+/* All that were asked and had no answer yet: it may be among what was lost. */
+static void give_up_waiting(struct rp_timeline *t, struct conn *c)
+{
+	while (c->h && c->h->head && c->h->head->rx_done) {
+		c->h->head->r.flags |= RP_FLAG_LOST_EVENTS | RP_FLAG_PARTIAL;
+		rp_tl_request_end(t, c->h->head, RP_END_UNKNOWN, RP_NONE);
+	}
+}
 
 static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t n, int64_t ts,
 		enum why_gap why)
@@ -988,31 +982,6 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 	if (e->missing)
 		gap(t, c, dir, e->missing, ts, GAP_CUT);
 	return 0;
-}
-
-void rp_tl_conns_blind(struct rp_timeline *t)
-{
-	struct rp_map_slot *slot;
-	size_t i = 0;
-
-	while ((slot = rp_map_next(&t->conns, &i))) {
-		struct http *h = ((struct conn *)slot->v)->h;
-
-		if (!h)
-			continue;
-		for (struct request *q = h->head; q; q = q->next)
-			q->r.flags |= RP_FLAG_LOST_EVENTS;
-		h->doubt = h->head;
-		/* most likely nothing is missing here: the next chunk or head tells where we are */
-		if (h->head && h->head->resp_seen && !h->tx_lost) {
-			h->tx_lost = true;
-			body_gap(t, h, h->head, t->now, GAP_LOST);
-		}
-		if (h->rx) {
-			h->rx_lost = true;
-			h->rx = NULL;
-		}
-	}
 }
 
 /* Time has passed: settle what waited for late events. */

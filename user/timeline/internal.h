@@ -59,7 +59,6 @@ struct http {
 	uint16_t target_n;
 	char target[RP_PATH_MAX]; /* of the start line, as far as it was read */
 	bool rx_lost, tx_lost;	  /* position in the stream unknown */
-	bool doubt;		  /* writes may have been missed since the head's request */
 	int64_t resp_start;	  /* START of a response head, status not yet known */
 };
 
@@ -220,17 +219,7 @@ struct rp_timeline {
 	uint32_t said; /* notices given, by kind */
 };
 
-enum notice {
-	SAY_TLS,
-	SAY_HTTP2,
-	SAY_URING,
-	SAY_LIMIT,
-	SAY_LOSS,
-	SAY_BLIND,
-	SAY_CUT,
-	SAY_DEAD,
-	SAY_PICKLE
-};
+enum notice { SAY_TLS, SAY_HTTP2, SAY_URING, SAY_LIMIT, SAY_LOSS, SAY_CUT, SAY_DEAD, SAY_PICKLE };
 
 /* timeline.c */
 void *rp_tl_alloc(struct rp_timeline *t, size_t n);
@@ -254,8 +243,6 @@ void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e);
 void rp_tl_conn_accept(struct rp_timeline *t, const struct rp_ev_conn_accept *e);
 void rp_tl_conn_tcp(struct rp_timeline *t, const struct rp_ev_tcp *e);
 void rp_tl_conns_settle(struct rp_timeline *t, bool all);
-/* System calls were missed without a trace in the offsets: whose is unknown. */
-void rp_tl_conns_blind(struct rp_timeline *t);
 void rp_tl_conn_gone(struct rp_timeline *t, struct conn *c);
 
 /* request.c */

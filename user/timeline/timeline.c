@@ -221,15 +221,6 @@ static void on_loss(struct rp_timeline *t, const struct rp_ev_loss *e)
 		t->st.lost[c] = e->lost[c];
 	}
 	memcpy(t->st.map_full, e->map_full, sizeof(t->st.map_full));
-	if (e->h.flags & RP_F_BLIND) {
-		rp_tl_notice(
-			t, SAY_BLIND,
-			"the kernel skipped reqprobe's programs, as it does while another tool's BPF work is under way: requests in flight say lost_events");
-		rp_tl_conns_blind(t);
-		if (hooks)
-			rp_tl_hook_loss(t);
-		return;
-	}
 	if (!lost)
 		return;
 	rp_tl_notice(

@@ -176,6 +176,7 @@ struct signal_struct {
 
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int flags;
 	pid_t pid;
 	pid_t tgid;
 	struct task_struct *group_leader;
