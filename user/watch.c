@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@
 #define DRAIN_CALM_MS 50
 #define BUSY_EVENTS 512
 #define MAX_PROGS 32
+#define STARVED_NS 300000000ULL
 #define LAST_WORDS_NS 500000000ULL
 #define ORPHANS_NS 5000000000ULL /* a server that ends takes its processes along in this time */
 #define LOOK_NS 500000000ULL
@@ -812,6 +814,60 @@ static bool come_back(struct watch *w)
 	return attach(w) == 0;
 }
 
+/* ---- a CPU for reqprobe ---- */
+
+/*
+ * Engines that spin in sched_yield(2) can keep others from a CPU for seconds, at
+ * any nice value (seen on 6.18), while the ring fills. Being ready then takes a
+ * real-time policy, under which reqprobe still sleeps nearly all the time; should
+ * it ever not, RLIMIT_RTTIME ends it.
+ */
+static int usual_policy;
+static bool can_hurry_later;
+
+static void on_xcpu(int sig)
+{
+	const struct sched_param p = { 0 };
+
+	(void)sig;
+	sched_setscheduler(getpid(), SCHED_OTHER | SCHED_RESET_ON_FORK, &p);
+}
+
+static bool hurry(void)
+{
+	const struct sched_param p = { .sched_priority = 1 };
+
+	return usual_policy == SCHED_OTHER &&
+	       !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &p);
+}
+
+/* What hurry() needs later, without capabilities. */
+static void allow_hurry(void)
+{
+	const struct sigaction sa = { .sa_handler = on_xcpu, .sa_flags = SA_RESTART };
+	const struct rlimit prio = { 1, 1 }, busy = { 1000000, RLIM_INFINITY }; /* us */
+
+	usual_policy = sched_getscheduler(0);
+	if (usual_policy != SCHED_OTHER)
+		return; /* chosen by the user */
+	sigaction(SIGXCPU, &sa, NULL);
+	if (setrlimit(RLIMIT_RTTIME, &busy))
+		usual_policy = -1;
+	can_hurry_later = !setrlimit(RLIMIT_RTPRIO, &prio);
+}
+
+/* Attached. Where engines are known to spin, and it could not be had again, it stays. */
+static void no_hurry(const struct watch *w)
+{
+	const struct sched_param p = { 0 };
+	bool spins = false;
+
+	for (unsigned i = 0; i < w->n; i++)
+		spins |= w->t[i].engine->spins;
+	if (usual_policy == SCHED_OTHER && (can_hurry_later || !spins))
+		sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &p);
+}
+
 /* ---- main loop ---- */
 
 static void loop(struct watch *w)
@@ -819,14 +875,23 @@ static void loop(struct watch *w)
 	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
 	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
 	int n = 0;
-	bool waiting = false, told = false;
+	bool waiting = false, told = false, hurried = false;
 
 	while (!stop_signals) {
 		/* a burst may fill the ring in less than one period: stay with it */
-		if (rp_live_backlog(w->live) < w->o->ring / 16)
-			rp_live_wait(w->live, waiting	      ? 500 :
-					      n > BUSY_EVENTS ? DRAIN_MS :
-								DRAIN_CALM_MS);
+		if (rp_live_backlog(w->live) < w->o->ring / 16) {
+			unsigned ms = waiting ? 500 : n > BUSY_EVENTS ? DRAIN_MS : DRAIN_CALM_MS;
+			uint64_t late = now_ns() + ms * 1000000ULL;
+
+			rp_live_wait(w->live, ms);
+			late = now_ns() > late ? now_ns() - late : 0;
+			if (late > STARVED_NS && !hurried) {
+				hurried = true;
+				if (hurry() && w->o->verbose)
+					rp_say("got no CPU for %.1f s: runs as a real-time process (SCHED_RR) from now on",
+					       (double)late / 1e9);
+			}
+		}
 		n = rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
 		if (w->n_late)
@@ -931,7 +996,8 @@ int rp_watch(const struct rp_options *o)
 	 * Getting ready costs about 0.2 s of one core, whoever waits; on a busy
 	 * machine it should not also take long.
 	 */
-	setpriority(PRIO_PROCESS, 0, -10);
+	allow_hurry();
+	hurry();
 	/* prompts are in this memory: no core file, no ptrace by others */
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -1007,7 +1073,7 @@ int rp_watch(const struct rp_options *o)
 	if (!st)
 		st = attach(w);
 	if (!st) {
-		setpriority(PRIO_PROCESS, 0, 0);
+		no_hurry(w);
 		drop_capabilities();
 		for (unsigned i = 0; i < w->n; i++)
 			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,

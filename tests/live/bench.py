@@ -444,7 +444,7 @@ def vllm_bench(t, pairs):
         n = 96 if QUICK else 640
         account(t, e, pids, lambda: work(e, n, 7), f"{n} requests of 24 to 72 tokens", 2)
         lib = {os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "libzmq" in l}
-        k = 64 if QUICK else 192
+        k = 64 if QUICK else 128
         rounds(t, pairs, lambda x, i: work(x, k, 1000 + i), e, pids, [(f, "zmq_msg_send") for f in sorted(lib)], 0.01,
                {"its own flag": engines[1]})
     finally:
