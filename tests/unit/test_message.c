@@ -1323,6 +1323,34 @@ static void midway_preempted(void **st)
 	world_end(w);
 }
 
+/* What the front end sent was seen, what the engine sent not from the beginning, or
+ * not at all: it was hooked later. */
+static void hooked_later(void **st)
+{
+	static const char *const id[] = { "cmpl-a-0-0000000a", "cmpl-b-0-0000000b" };
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	for (int i = 0; i < 2; i++) {
+		ask(w, (uint64_t)i + 1, 1, COMPLETIONS, NULL, "");
+		add(w, 1.1, id[i], 5);
+	}
+	step(w, 5, &(struct out){ .id = id[1], .tokens = 1, .finish = -1 }, 1);
+	step(w, 6, &(struct out){ .id = id[1], .tokens = 1, .finish = 1 }, 1);
+	body(w, 1, 7, "cmpl-a", CHOICE(0), 50);
+	body(w, 2, 7, "cmpl-b", CHOICE(0), 50);
+	tick(w, SEC(20));
+	assert_int_equal(w->n, 2);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(NSV(&w->rec[i], TOK_COMPLETION), 50);
+		assert_int_equal(w->rec[i].token_source, RP_TOKENS_USAGE);
+		is_null(&w->rec[i], M_TTFT, "not_seen");
+		is_null(&w->rec[i], M_GENERATION, "not_seen");
+	}
+	world_end(w);
+}
+
 /* A message without its timestamp, handed over twice, counts once. */
 static void cut_twice(void **st)
 {
@@ -1618,6 +1646,7 @@ int main(void)
 		cmocka_unit_test(abort_is_anothers),
 		cmocka_unit_test(exact_ids),
 		cmocka_unit_test(midway_preempted),
+		cmocka_unit_test(hooked_later),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -815,10 +815,11 @@ static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_out
 
 	for (uint32_t i = 0; i < o->n_events; i++)
 		queued |= o->events[i].type == RP_VLLM_QUEUED;
-	/* Without any sign of a beginning it is one that ran before we came. Prefill
+	/* Without any sign of a beginning it is one that ran before we came: to the
+	 * engine, that is, whose outputs may be seen later than what it is sent. Prefill
 	 * stats come again after a preemption, which events would tell. */
-	if (k->t_added == RP_NONE && !queued &&
-	    (o->n_events || x->s->log_stats || o->prompt_tokens == RP_VLLM_UNKNOWN))
+	if (!queued && (o->n_events || x->s->log_stats ||
+			(k->t_added == RP_NONE && o->prompt_tokens == RP_VLLM_UNKNOWN)))
 		k->no_first = true;
 	if ((!o->n_events || x->t->o.hide_events) && !x->s->log_stats && !k->no_first)
 		estimate(x, k);

@@ -501,6 +501,9 @@ static void take_tasks(struct request *q)
 
 	for (struct task *k = q->tasks; k; k = k->next_of_req) {
 		trim_surplus(q, k);
+		/* answered, and nothing of it was seen: it was before the engine was hooked */
+		if (k->name && !k->steps && r->end == RP_END_COMPLETE)
+			k->no_first = true;
 		/* a lost entry may have been the first token, or the last */
 		if (k->no_first)
 			k->t_first = RP_NONE;
