@@ -822,7 +822,7 @@ static bool come_back(struct watch *w)
  * real-time policy, under which reqprobe still sleeps nearly all the time; should
  * it ever not, RLIMIT_RTTIME ends it.
  */
-static int usual_policy;
+static int usual_policy, usual_nice;
 static bool can_hurry_later;
 
 static void on_xcpu(int sig)
@@ -848,6 +848,7 @@ static void allow_hurry(void)
 	const struct rlimit prio = { 1, 1 }, busy = { 1000000, RLIM_INFINITY }; /* us */
 
 	usual_policy = sched_getscheduler(0);
+	usual_nice = getpriority(PRIO_PROCESS, 0);
 	if (usual_policy != SCHED_OTHER)
 		return; /* chosen by the user */
 	sigaction(SIGXCPU, &sa, NULL);
@@ -862,6 +863,7 @@ static void no_hurry(const struct watch *w)
 	const struct sched_param p = { 0 };
 	bool spins = false;
 
+	setpriority(PRIO_PROCESS, 0, usual_nice);
 	for (unsigned i = 0; i < w->n; i++)
 		spins |= w->t[i].engine->spins;
 	if (usual_policy == SCHED_OTHER && (can_hurry_later || !spins))
@@ -997,7 +999,8 @@ int rp_watch(const struct rp_options *o)
 	 * machine it should not also take long.
 	 */
 	allow_hurry();
-	hurry();
+	if (!hurry())
+		setpriority(PRIO_PROCESS, 0, -10);
 	/* prompts are in this memory: no core file, no ptrace by others */
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
