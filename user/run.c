@@ -35,12 +35,23 @@ static const char *jsonl_name(const struct rp_run *r)
 	return r->jsonl_file ? r->o->jsonl : "to stdout";
 }
 
+static void records_written(struct rp_run *r, int e)
+{
+	if (e == -EPIPE && !r->jsonl_file) {
+		if (!r->reader_gone)
+			rp_say("nobody reads stdout any more: stopping");
+		r->reader_gone = r->jsonl_failed = true;
+		return;
+	}
+	written("records", jsonl_name(r), e, &r->jsonl_failed);
+}
+
 static void on_record(void *ctx, const struct rp_record *rec)
 {
 	struct rp_run *r = ctx;
 
 	if (r->jsonl)
-		written("records", jsonl_name(r), rp_jsonl_record(r->jsonl, rec), &r->jsonl_failed);
+		records_written(r, rp_jsonl_record(r->jsonl, rec));
 	if (r->term)
 		rp_term_record(r->term, rec);
 	if (r->prom)
@@ -207,7 +218,7 @@ int rp_run_event(void *run, const struct rp_event_hdr *ev)
 void rp_run_flush(struct rp_run *r)
 {
 	if (r->jsonl)
-		written("records", jsonl_name(r), rp_jsonl_flush(r->jsonl), &r->jsonl_failed);
+		records_written(r, rp_jsonl_flush(r->jsonl));
 	if (r->steps)
 		written("steps", r->o->steps, rp_jsonl_flush(r->steps), &r->steps_failed);
 	/* what a kill -9 would take from a recording is a second of it */

@@ -25,8 +25,9 @@ struct rp_run {
 	struct rp_summary_info info;
 	char engine[32], version[64], host[64];
 	bool rec_failed, jsonl_failed, steps_failed;
-	bool stopped;  /* STOP was seen: a recording is whole */
-	uint8_t *copy; /* an event on its way into a recording */
+	bool reader_gone; /* of stdout: a pipe never has another */
+	bool stopped;	  /* STOP was seen: a recording is whole */
+	uint8_t *copy;	  /* an event on its way into a recording */
 	size_t copy_size;
 	uint64_t last_tick, rec_flushed;
 };

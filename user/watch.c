@@ -908,7 +908,7 @@ static void loop(struct watch *w)
 			if (w->run.steps && rp_jsonl_reopen(w->run.steps, err, sizeof(err)))
 				rp_say("%s", err);
 		}
-		if (end && now_ns() >= end)
+		if ((end && now_ns() >= end) || w->run.reader_gone)
 			break;
 		if (orphans(w)) {
 			orphans_at = orphans_at ? orphans_at : now_ns();
@@ -1084,6 +1084,9 @@ int rp_watch(const struct rp_options *o)
 		if (o->verbose)
 			rp_say("memory: ceiling %llu MiB, kernel and ring %zu MiB",
 			       (unsigned long long)(o->memory >> 20), rp_live_memory(live) >> 20);
+		if (w->httpd && !o->quiet && !w->run.term &&
+		    (o->verbose || strstr(rp_httpd_url(w->httpd), o->metrics) == NULL))
+			rp_say("metrics: %s", rp_httpd_url(w->httpd));
 		show_header(w);
 		loop(w);
 	}

@@ -120,6 +120,21 @@ def err_unwritable(t):
         refused(t, 1, pid=srv.pid, args=["--record", path], what=f"--record {path}")
 
 
+@test(30)
+def err_reader_gone(t):
+    """reqprobe | head -1: a pipe never has another reader, so it ends."""
+    srv = t.paced()
+    p = t.spawn([REQPROBE, "--pid", str(srv.pid), "--metrics", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    said = [p.stderr.readline(), p.stderr.readline()]
+    t.check("attached" in said[0] and re.search(r"metrics: http://127.0.0.1:[1-9]\d*/metrics$", said[1].strip()), f"said {said}")
+    run_client(t, srv.port, n=1, max_tokens=2)
+    t.check(p.stdout.readline().startswith("{"), "a record")
+    p.stdout.close()
+    run_client(t, srv.port, n=2, max_tokens=2)
+    t.equal(p.wait(10), 1, "exit status")
+    t.check("nobody reads stdout" in p.stderr.read(), "it says why")
+
+
 @test(60)
 def err_dev_full(t):
     srv = t.paced(truth=False)

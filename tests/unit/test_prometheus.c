@@ -872,6 +872,31 @@ static void test_scrape_while_busy(void **s)
 	rp_prom_free(p);
 }
 
+/* Names that only a request has told make no label: the last that an answer told. */
+static void asked_names(void **st)
+{
+	struct rp_gap_info g = { .source = RP_ITL_ENGINE, .gap_ns = MS, .n = 1, .asked = true };
+	struct rp_prom *p = rp_prom_new(NULL);
+	char name[16], *text;
+	size_t n;
+
+	(void)st;
+	rp_prom_gap(p, &(struct rp_gap_info){
+			       .model = "tiny", .source = RP_ITL_ENGINE, .gap_ns = MS, .n = 1 });
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "rnd%d", i);
+		g.model = name;
+		rp_prom_gap(p, &g);
+	}
+	text = rp_prom_render(p, &stats, &process, &n);
+	assert_non_null(text);
+	assert_null(strstr(text, "rnd"));
+	assert_non_null(strstr(
+		text, "inter_token_latency_seconds_count{model=\"tiny\",scope=\"engine\"} 101"));
+	free(text);
+	rp_prom_free(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -885,6 +910,7 @@ int main(void)
 		cmocka_unit_test(test_http),
 		cmocka_unit_test(test_http_connections),
 		cmocka_unit_test(test_http_addresses),
+		cmocka_unit_test(asked_names),
 		cmocka_unit_test(test_scrape_while_busy),
 	};
 

@@ -134,6 +134,7 @@ struct core {
 struct rp_prom {
 	struct model *models;
 	uint32_t n_models, max_models; /* models[0] is "other" */
+	uint32_t told;		       /* the last one that an answer told, 0 = none yet */
 	uint32_t last;		       /* index found last: tokens come in runs */
 	struct hist rtt;
 	struct core *cores[RP_MAX_CORES]; /* in order of their first step */
@@ -225,6 +226,8 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 	if (r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS))
 		return;
 	m = find_model(p, r->model, accepted);
+	if (accepted)
+		p->told = (uint32_t)(m - p->models);
 	set = lazy(&m->ops[r->operation], H_COUNT);
 	if (!set)
 		return;
@@ -250,8 +253,15 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 
 void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g)
 {
-	struct model *m = find_model(p, g->model, true);
-	struct hist *h = g->chunk ? lazy(&m->icl, 1) : lazy(&m->itl[g->source == RP_ITL_SERVER], 1);
+	struct model *m = find_model(p, g->model, !g->asked);
+	struct hist *h;
+
+	/* A name that a client made up: the server has most likely one, and told it before. */
+	if (g->asked && m == p->models)
+		m = p->told ? &p->models[p->told] : find_model(p, NULL, true);
+	else if (!g->asked)
+		p->told = (uint32_t)(m - p->models);
+	h = g->chunk ? lazy(&m->icl, 1) : lazy(&m->itl[g->source == RP_ITL_SERVER], 1);
 
 	if (h)
 		hist_add(h, &gap_scale, g->gap_ns, g->n);

@@ -535,7 +535,8 @@ static int probe_sock_length(char *note, size_t len)
 		err = id = vmlinux_id(names[i], BPF_TRACE_RAW_TP);
 		if (id < 0)
 			goto out;
-		err = prog[i] = prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, i);
+		err = prog[i] =
+			prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, i);
 		if (err < 0)
 			goto out;
 		link[i] = bpf_raw_tracepoint_open(NULL, prog[i]);

@@ -772,7 +772,7 @@ static void on_event(struct ctx *x, struct task *k, const struct rp_vllm_event *
 		k->preemptions++;
 		k->wait_from = ns;
 		k->wait = &k->preempted_ns;
-		if (x->c) {
+		if (x->c && x->pub) {
 			x->pub->preemptions++;
 			x->c->step.preempted++;
 		}

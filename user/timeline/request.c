@@ -211,8 +211,10 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 		rp_tl_id_known(t, q, r->id);
 	}
 	/* The server's name for the model is the better one: requests may use aliases. */
-	if (f->model[0])
+	if (f->model[0]) {
 		memcpy(r->model, f->model, sizeof(r->model));
+		q->model_told = true;
+	}
 	if (f->finished || f->stop == 1 || f->finish_reason[0]) {
 		if (f->finish_reason[0])
 			memcpy(r->finish_reason, f->finish_reason, sizeof(r->finish_reason));
@@ -536,7 +538,7 @@ static void take_tasks(struct request *q)
 	}
 	if (q->tasks_cut)
 		r->tok_engine = RP_NONE;
-	if (q->n_tasks > 1 && one_prompt(q))
+	if (q->tasks && q->n_tasks > 1 && one_prompt(q))
 		r->tok_prompt_engine = q->tasks->prompt;
 }
 

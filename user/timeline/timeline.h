@@ -111,6 +111,7 @@ struct rp_stats {
 
 struct rp_gap_info {
 	const char *model;
+	bool asked;		   /* the name is the request's: no answer has told it yet */
 	enum rp_itl_source source; /* scope of the gap */
 	bool chunk;		   /* true: inter-chunk latency; false: inter-token latency */
 	int64_t gap_ns;		   /* each of `n` gaps */
