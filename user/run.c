@@ -105,11 +105,17 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 		.step = on_step,
 		.notice = on_notice,
 	};
+	pthread_mutexattr_t ma;
 	bool tty = isatty(STDOUT_FILENO);
 	const char *jsonl = o->jsonl;
 	char err[512];
 
-	*r = (struct rp_run){ .o = o, .lock = PTHREAD_MUTEX_INITIALIZER };
+	*r = (struct rp_run){ .o = o };
+	/* a scrape that gets no CPU must not hold up who reads the ring */
+	pthread_mutexattr_init(&ma);
+	pthread_mutexattr_setprotocol(&ma, PTHREAD_PRIO_INHERIT);
+	pthread_mutex_init(&r->lock, &ma);
+	pthread_mutexattr_destroy(&ma);
 	rp_timeline_defaults(&to);
 	to.itl = o->itl;
 	to.hide_events = o->hide_events;

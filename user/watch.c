@@ -750,6 +750,8 @@ static uint32_t find_cmdline(struct watch *w, const struct target *t)
 
 	if (!t->cmdline_len)
 		return 0;
+	if (!t->gone && !rp_proc_alive(t->pid))
+		return t->pid; /* it is back, another of several is not */
 	n = rp_proc_tree(1, &pids);
 	for (ssize_t i = 0; i < n && !found; i++) {
 		struct rp_proc p;
@@ -763,20 +765,6 @@ static uint32_t find_cmdline(struct watch *w, const struct target *t)
 	}
 	free(pids);
 	return found;
-}
-
-static void forget_orphans(struct watch *w)
-{
-	struct rp_map_slot *s;
-	size_t i = 0;
-
-	while ((s = rp_map_next(&w->owner, &i))) {
-		uint32_t pid = (uint32_t)s->a;
-
-		rp_map_del(&w->owner, pid, 0);
-		unhook(w, pid);
-		i = 0; /* deleting moves entries */
-	}
 }
 
 /* Every engine is back and listens: follow them. */
@@ -798,10 +786,8 @@ static bool come_back(struct watch *w)
 			return false;
 		w->t[i].pid = pid;
 	}
-	forget_orphans(w);
 	for (unsigned i = 0; i < w->n; i++) {
-		w->t[i].gone = false;
-		w->t[i].procs = 0;
+		w->t[i].gone = false; /* procs: those left behind are watched on */
 		w->t[i].version[0] = w->t[i].why[0] = '\0';
 	}
 	if (find_listeners(w))
@@ -889,9 +875,13 @@ static void loop(struct watch *w)
 			late = now_ns() > late ? now_ns() - late : 0;
 			if (late > STARVED_NS && !hurried) {
 				hurried = true;
-				if (hurry() && w->o->verbose)
-					rp_say("got no CPU for %.1f s: runs as a real-time process (SCHED_RR) from now on",
-					       (double)late / 1e9);
+				if (w->o->verbose)
+					rp_say("got no CPU for %.1f s%s", (double)late / 1e9,
+					       hurry() ?
+						       ": runs as a real-time process (SCHED_RR) from now on" :
+						       ", and may not run as a real-time process (RLIMIT_RTPRIO)");
+				else
+					hurry();
 			}
 		}
 		n = rp_live_drain(w->live, on_event, w, 0);
@@ -922,7 +912,8 @@ static void loop(struct watch *w)
 		} else {
 			orphans_at = 0;
 		}
-		if (waiting || (told && orphans_at && w->o->wait)) {
+		waiting |= told && orphans_at && w->o->wait;
+		if (waiting) {
 			if (now_ns() >= look_at && come_back(w)) {
 				waiting = told = false;
 				rp_say("attached to pid %u (%s) again", w->t[0].pid,
