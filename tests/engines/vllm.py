@@ -500,19 +500,27 @@ def check_sums(t, e, before, after, got):
 BOTH = ("vllm", "aphrodite")
 
 
+def unanswered(t, e, answers):
+    """
+    Requests whose connection the server closed unread. Engines do so now and then, probed
+    or not: their keep-alive timer of 5 s is over before a starved event loop reads (1 of
+    2262 with no probe near it; Aphrodite's front end in Rust: up to 6 of 300).
+    """
+    unread = [a for a in answers if a.end in ("closed", "reset") and a.first_byte is None]
+    if unread:
+        t.note(f"{len(unread)} were closed by the server unread")
+        t.check(len(unread) <= (len(answers) // 10 if e.rust else 2 + len(answers) // 200), f"{len(unread)} of {len(answers)} requests were not answered")
+    return unread
+
+
 def numbers(t, e, n, seed, c=16):
     before = e.metrics()
     p = t.probe(e)
     answers = e.run(vllm_load.mixed(n, seed, logprobs=ALL), c)
-    # Aphrodite's front end in Rust accepts a connection now and then, reads nothing and closes it after 5 s, probed or not
-    unread = [a for a in answers if a.end in ("closed", "reset") and a.first_byte is None]
-    if unread and e.rust:
-        t.note(f"{len(unread)} were closed by the server without a byte")
-        t.check(len(unread) <= n // 10, f"{len(unread)} requests were not answered")
-        again = e.run([a.ask for a in unread])
-        answers = [a for a in answers if a not in unread] + again
+    unread = unanswered(t, e, answers)
+    answers = [a for a in answers if a not in unread] + e.run([a.ask for a in unread])
     recs = p.finish(len(answers), timeout=30)
-    if unread and e.rust:
+    if unread:
         recs = [r for r in recs if r["status"] is not None]
     t.note(f"attach {p.attach_ms()} ms")
     got = check_all(t, e, recs, answers)
@@ -978,7 +986,9 @@ def attach_under_load(t, e):
         recs += p.records
     with load.lock:
         load.next = len(load.asks)     # those under way are the last
-    answers = {a.xid: a for a in load.join()}
+    answers = load.join()
+    unread = unanswered(t, e, answers)
+    answers = {a.xid: a for a in answers if a not in unread}
     t.equal({(a.end, a.status) for a in answers.values()}, {("complete", 200)}, "answers")
     f, known = Findings(t), 0
     for r in recs:
