@@ -874,14 +874,13 @@ static void loop(struct watch *w)
 			rp_live_wait(w->live, ms);
 			late = now_ns() > late ? now_ns() - late : 0;
 			if (late > STARVED_NS && !hurried) {
+				bool now = hurry();
+
 				hurried = true;
 				if (w->o->verbose)
 					rp_say("got no CPU for %.1f s%s", (double)late / 1e9,
-					       hurry() ?
-						       ": runs as a real-time process (SCHED_RR) from now on" :
-						       ", and may not run as a real-time process (RLIMIT_RTPRIO)");
-				else
-					hurry();
+					       now ? ": runs as a real-time process (SCHED_RR) from now on" :
+						     ", and may not run as a real-time process (RLIMIT_RTPRIO)");
 			}
 		}
 		n = rp_live_drain(w->live, on_event, w, 0);

@@ -969,18 +969,25 @@ static void midway(void **st)
 	world_end(w);
 }
 
-/* Engine requests that nobody asked for, and ends that do not pile up. */
-static void bounded(void **st)
+static struct world *few_tasks(void)
 {
 	struct rp_timeline_opts o;
 	struct world *w;
-	char id[64];
 
-	(void)st;
 	rp_timeline_defaults(&o);
 	o.max_tasks = 100;
 	w = world_opts(&o);
 	vllm(w);
+	return w;
+}
+
+/* Engine requests that nobody asked for, and ends that do not pile up. */
+static void bounded(void **st)
+{
+	struct world *w = few_tasks();
+	char id[64];
+
+	(void)st;
 	for (int i = 0; i < 1000; i++) {
 		snprintf(id, sizeof(id), "cmpl-%d-0-0000000a", i);
 		step(w, 1 + i * 0.01, &(struct out){ .id = id, .tokens = 1, .finish = 1 }, 1);
@@ -1537,15 +1544,10 @@ static void marks_limited(void **st)
 /* Ends that were not seen do not fill the table for ever. */
 static void silent(void **st)
 {
-	struct rp_timeline_opts o;
-	struct world *w;
+	struct world *w = few_tasks();
 	char id[64];
 
 	(void)st;
-	rp_timeline_defaults(&o);
-	o.max_tasks = 100;
-	w = world_opts(&o);
-	vllm(w);
 	for (int i = 0; i < 100; i++) {
 		snprintf(id, sizeof(id), "cmpl-%d-0-0000000a", i);
 		step(w, 1 + i * 0.01, &(struct out){ .id = id, .tokens = 1, .finish = -1 }, 1);

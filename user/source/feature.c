@@ -183,27 +183,35 @@ static int probe_ringbuf(char *note, size_t len)
 	return 0;
 }
 
+/* A program at a tracepoint that marks a word of the map. Both are the caller's to
+ * close, whatever is returned. */
+static int tracepoint_mark(const char *name, bool typed, int map, int word, int *prog, int *link)
+{
+	int id = 0;
+
+	if (typed) {
+		id = vmlinux_id(name, BPF_TRACE_RAW_TP);
+		if (id < 0)
+			return id;
+	}
+	*prog = typed ? prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map,
+				  word) :
+			prog_mark(BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0, map, word);
+	if (*prog < 0)
+		return *prog;
+	*link = bpf_raw_tracepoint_open(typed ? NULL : name, *prog);
+	return *link < 0 ? -errno : 0;
+}
+
 static int probe_tracepoint(bool typed)
 {
-	int map = map_new(), prog = -1, link = -1, id = 0, err;
+	int map = map_new(), prog = -1, link = -1, err;
 
 	if (map < 0)
 		return map;
-	if (typed) {
-		err = id = vmlinux_id("sys_enter", BPF_TRACE_RAW_TP);
-		if (id < 0)
-			goto out;
-	}
-	err = prog =
-		typed ? prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, 0) :
-			prog_mark(BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0, map, 0);
-	if (prog < 0)
+	err = tracepoint_mark("sys_enter", typed, map, 0, &prog, &link);
+	if (err)
 		goto out;
-	link = bpf_raw_tracepoint_open(typed ? NULL : "sys_enter", prog);
-	if (link < 0) {
-		err = -errno;
-		goto out;
-	}
 	syscall(SYS_getppid);
 	err = map_word(map, 0) ? 0 : -ENODATA;
 out:
@@ -492,12 +500,8 @@ static int probe_sock_state(char *note, size_t len)
 	if (map < 0)
 		return map;
 	for (i = 0; i < 2; i++) {
-		err = prog[i] = prog_mark(BPF_PROG_TYPE_RAW_TRACEPOINT, 0, 0, map, i);
-		if (err < 0)
-			goto out;
-		link[i] = bpf_raw_tracepoint_open(names[i], prog[i]);
-		if (link[i] < 0) {
-			err = -errno;
+		err = tracepoint_mark(names[i], false, map, i, &prog[i], &link[i]);
+		if (err) {
 			snprintf(note, len, "%s", names[i]);
 			goto out;
 		}
@@ -526,24 +530,15 @@ out:
 static int probe_sock_length(char *note, size_t len)
 {
 	static const char *const names[] = { "sock_send_length", "sock_recv_length" };
-	int map = map_new(), prog[2] = { -1, -1 }, link[2] = { -1, -1 }, err = 0, pair[2], id, i;
+	int map = map_new(), prog[2] = { -1, -1 }, link[2] = { -1, -1 }, err = 0, pair[2], i;
 	char c = 0;
 
 	if (map < 0)
 		return map;
 	for (i = 0; i < 2; i++) {
-		err = id = vmlinux_id(names[i], BPF_TRACE_RAW_TP);
-		if (id < 0)
+		err = tracepoint_mark(names[i], true, map, i, &prog[i], &link[i]);
+		if (err)
 			goto out;
-		err = prog[i] =
-			prog_mark(BPF_PROG_TYPE_TRACING, BPF_TRACE_RAW_TP, (uint32_t)id, map, i);
-		if (err < 0)
-			goto out;
-		link[i] = bpf_raw_tracepoint_open(NULL, prog[i]);
-		if (link[i] < 0) {
-			err = -errno;
-			goto out;
-		}
 	}
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
 		err = -errno;

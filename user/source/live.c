@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
 #include "lib/map.h"
@@ -279,11 +280,21 @@ static void rp_unload(struct rp_live *l)
 /* What is welcome, not needed: each is left out in turn where it does not load. */
 enum { RP_OPT_SWEEP = 1, RP_OPT_LOOK = 2 };
 
-static bool rp_has_tracepoint(const struct bpf_program *p)
+static void rp_want_socks(struct rp_live *l, struct bpf_program *const p[4])
 {
-	const char *name = strchr(bpf_program__section_name(p), '/');
+	struct btf *kernel = l->socks ? btf__load_vmlinux_btf() : NULL;
+	char name[64];
 
-	return name && libbpf_find_vmlinux_btf_id(name + 1, BPF_TRACE_RAW_TP) > 0;
+	for (int i = 0; i < 4; i++) {
+		bool known;
+
+		snprintf(name, sizeof(name), "btf_trace_%s",
+			 strchr(bpf_program__section_name(p[i]), '/') + 1);
+		known = kernel && btf__find_by_name_kind(kernel, name, BTF_KIND_TYPEDEF) > 0;
+
+		bpf_program__set_autoload(p[i], l->socks && (i < 2 || known));
+	}
+	btf__free(kernel);
 }
 
 static int rp_load(struct rp_live *l, bool raw, unsigned extras)
@@ -309,9 +320,7 @@ static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 		bpf_program__set_autoload(raw_progs[i], raw);
 	}
 	rp_sock_programs(s, sock_progs);
-	for (i = 0; i < 4; i++)
-		bpf_program__set_autoload(sock_progs[i],
-					  l->socks && (i < 2 || rp_has_tracepoint(sock_progs[i])));
+	rp_want_socks(l, sock_progs);
 	for (i = 0; i < 2 && l->socks; i++)
 		bpf_program__set_autoload(btf_progs[i], false);
 	bpf_program__set_autoload(s->progs.rp_find_pid, false);
