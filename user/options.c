@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sink/sink.h"
+#include "sink/output.h"
 
 enum {
 	OPT_ENGINE = 256,
@@ -171,6 +171,10 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	uint64_t n;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		for (size_t i = 0; rp_output_options[i].argp; i++)
+			st->child_inputs[i] = o;
+		return 0;
 	case 'p':
 		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 1 << 30, &n))
 			rp_refuse("--pid %s is no process id", arg);
@@ -314,8 +318,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	}
 }
 
-static const struct argp argp = { options, parse, "[doctor | replay FILE | pcap FILE]", doc, NULL,
-				  NULL,	   NULL };
+static const struct argp argp = {
+	options, parse, "[doctor | replay FILE | pcap FILE]", doc, rp_output_options, NULL, NULL
+};
 
 static void check_pcap(const struct rp_options *o)
 {

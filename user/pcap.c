@@ -107,8 +107,7 @@ static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)
 		rp_run_flush(r);
 		if (hup_signals) {
 			hup_signals = 0;
-			if (r->jsonl_file && rp_jsonl_reopen(r->jsonl, err, errlen))
-				rp_say("%s", err);
+			rp_run_reopen(r);
 		}
 	}
 	return n;
@@ -184,7 +183,7 @@ int rp_pcap(const struct rp_options *given)
 	} else if (!o.quiet) {
 		say_end(&r, p);
 	}
-	if (r.jsonl_failed || r.rec_failed)
+	if (r.jsonl_failed || r.rec_failed || r.output_failed)
 		st = RP_EXIT_FAILED;
 cleanup:
 	rp_pcap_close(p);

@@ -19,7 +19,7 @@ int rp_replay(const struct rp_options *o)
 	}
 	if (!e && !r.stopped)
 		rp_say("%s has no end mark: it was cut short, by a full disk or a kill", o->file);
-	if (r.jsonl_failed)
+	if (r.jsonl_failed || r.output_failed)
 		st = RP_EXIT_FAILED;
 cleanup:
 	rp_run_close(&r);

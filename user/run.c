@@ -94,6 +94,21 @@ static void on_notice(void *ctx, const char *line)
 		rp_say("%s", line);
 }
 
+static int open_outputs(struct rp_run *r)
+{
+	char err[512];
+	int e;
+
+	for (size_t i = 0; rp_outputs[i]; i++) {
+		e = rp_outputs[i]->open(r->o, &r->info, r->tl, &r->outputs[i], err, sizeof(err));
+		if (e) {
+			rp_say("%s", err);
+			return RP_EXIT_FAILED;
+		}
+	}
+	return 0;
+}
+
 int rp_run_open(struct rp_run *r, const struct rp_options *o)
 {
 	struct rp_timeline_opts to;
@@ -156,7 +171,29 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	}
 	if (o->verb == RP_VERB_WATCH && tty && (!jsonl || r->jsonl_file) && !o->quiet)
 		r->term = rp_term_new(stdout, -1);
-	return 0;
+	return open_outputs(r);
+}
+
+#define EACH_OUTPUT(r, i, fn)                  \
+	for (size_t i = 0; rp_outputs[i]; i++) \
+		if ((r)->outputs[i] && rp_outputs[i]->fn)
+
+void rp_run_metrics(void *run, struct rp_expo *e)
+{
+	struct rp_run *r = run;
+
+	EACH_OUTPUT(r, i, metrics) rp_outputs[i]->metrics(r->outputs[i], e);
+}
+
+void rp_run_reopen(struct rp_run *r)
+{
+	char err[512];
+
+	if (r->jsonl && r->jsonl_file && rp_jsonl_reopen(r->jsonl, err, sizeof(err)))
+		rp_say("%s", err);
+	if (r->steps && rp_jsonl_reopen(r->steps, err, sizeof(err)))
+		rp_say("%s", err);
+	EACH_OUTPUT(r, i, reopen) rp_outputs[i]->reopen(r->outputs[i]);
 }
 
 static void take_info(struct rp_run *r, const struct rp_event_hdr *ev)
@@ -234,6 +271,7 @@ void rp_run_flush(struct rp_run *r)
 	}
 	if (r->term)
 		fflush(stdout);
+	EACH_OUTPUT(r, i, tick) rp_outputs[i]->tick(r->outputs[i]);
 }
 
 void rp_run_finish(struct rp_run *r)
@@ -246,6 +284,7 @@ void rp_run_finish(struct rp_run *r)
 	rp_run_flush(r);
 	rec_result(r, rp_rec_close(r->rec));
 	r->rec = NULL;
+	EACH_OUTPUT(r, i, finish) r->output_failed |= rp_outputs[i]->finish(r->outputs[i]) < 0;
 	if (r->term) {
 		rp_term_summary(r->term, rp_timeline_stats(r->tl));
 		fflush(stdout);
@@ -254,6 +293,7 @@ void rp_run_finish(struct rp_run *r)
 
 void rp_run_close(struct rp_run *r)
 {
+	EACH_OUTPUT(r, i, close) rp_outputs[i]->close(r->outputs[i]);
 	rp_jsonl_close(r->jsonl);
 	rp_jsonl_close(r->steps);
 	rp_rec_close(r->rec);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "options.h"
+#include "sink/output.h"
 #include "sink/sink.h"
 #include "source/recording.h"
 
@@ -24,7 +25,8 @@ struct rp_run {
 	pthread_mutex_t lock; /* timeline and prom, against scrapes */
 	struct rp_summary_info info;
 	char engine[32], version[64], host[64];
-	bool rec_failed, jsonl_failed, steps_failed;
+	void *outputs[RP_MAX_OUTPUTS]; /* states, by index in rp_outputs; NULL: not asked for */
+	bool rec_failed, jsonl_failed, steps_failed, output_failed;
 	bool reader_gone; /* of stdout: a pipe never has another */
 	bool stopped;	  /* STOP was seen: a recording is whole */
 	uint8_t *copy;	  /* an event on its way into a recording */
@@ -40,6 +42,10 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o);
 int rp_run_event(void *run, const struct rp_event_hdr *ev);
 /* After each drain. */
 void rp_run_flush(struct rp_run *r);
+/* SIGHUP */
+void rp_run_reopen(struct rp_run *r);
+/* The outputs' own families. Hold the lock. */
+void rp_run_metrics(void *run, struct rp_expo *e);
 /* Close what is in flight, write summaries. */
 void rp_run_finish(struct rp_run *r);
 void rp_run_close(struct rp_run *r);

@@ -391,6 +391,8 @@ static char *metrics(void *ctx, size_t *len)
 	x.table = w->t[0].engine;
 	x.jsonl_failed = w->run.jsonl ? rp_jsonl_failed(w->run.jsonl) : 0;
 	x.ring_backlog_bytes = rp_live_backlog(w->live);
+	x.more = rp_run_metrics;
+	x.ctx = &w->run;
 	/* the timeline learns the totals after a loss only */
 	st = *rp_timeline_stats(w->run.tl);
 	rp_live_loss(w->live, &loss);
@@ -888,14 +890,8 @@ static void loop(struct watch *w)
 		if (w->n_late)
 			look_now(w);
 		if (hup_signals) {
-			char err[512];
-
 			hup_signals = 0;
-			if (w->run.jsonl && w->run.jsonl_file &&
-			    rp_jsonl_reopen(w->run.jsonl, err, sizeof(err)))
-				rp_say("%s", err);
-			if (w->run.steps && rp_jsonl_reopen(w->run.steps, err, sizeof(err)))
-				rp_say("%s", err);
+			rp_run_reopen(&w->run);
 		}
 		if ((end && now_ns() >= end) || w->run.reader_gone)
 			break;
@@ -1092,7 +1088,7 @@ int rp_watch(const struct rp_options *o)
 		rp_run_finish(&w->run);
 		if (!o->quiet && !w->run.term)
 			say_end(w);
-		if (w->run.jsonl_failed || w->run.rec_failed)
+		if (w->run.jsonl_failed || w->run.rec_failed || w->run.output_failed)
 			st = RP_EXIT_FAILED;
 	}
 	pthread_mutex_lock(&w->run.lock);

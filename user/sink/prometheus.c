@@ -7,7 +7,7 @@
  * sample, and a record that a loss may have touched (partial, lost_events)
  * gives none at all. Its request is counted all the same.
  */
-#include "sink/sink.h"
+#include "sink/expo.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -855,6 +855,7 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 	static const char *const what[] = { "request", "response" };
 	const uint64_t bytes[] = { s->bytes_rx, s->bytes_tx };
 	struct rp_buf b = { 0 };
+	struct rp_expo e = { .b = &b };
 
 	family(&b, "reqprobe_build_info", "gauge", "Version of reqprobe; the value is always 1.");
 	sample1(&b, "reqprobe_build_info", "version", RP_VERSION, 1);
@@ -877,6 +878,8 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 	loss(&b, s, x);
 	hooks(&b, s, x->table);
 	own_cost(&b, s, x);
+	if (x->more)
+		x->more(x->ctx, &e);
 
 	rp_buf_put(&b, "", 1);
 	if (b.oom) {

@@ -116,6 +116,7 @@ void rp_term_free(struct rp_term *t);
  * sides, and around whatever changes the rp_stats that is rendered.
  */
 struct rp_prom;
+struct rp_expo;
 /* What is not in rp_stats; filled by the caller at each scrape. */
 struct rp_prom_process {
 	double cpu_seconds; /* of the daemon */
@@ -126,6 +127,9 @@ struct rp_prom_process {
 	const struct rp_engine *table; /* hook names for hook hits; may be NULL */
 	uint64_t jsonl_failed;
 	uint64_t ring_backlog_bytes;
+	/* families of others, after ours; may be NULL */
+	void (*more)(void *ctx, struct rp_expo *e);
+	void *ctx;
 };
 struct rp_prom_opts {
 	uint32_t max_models; /* label values of `model`; further ones become "other"; default 32 */
