@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUF (256 * 1024)
@@ -18,6 +19,25 @@ struct rp_rec {
 	uint8_t buf[BUF];
 };
 
+/* A recording can't be made again: a former one of this name is put aside. */
+static int keep_old(const char *path)
+{
+	struct stat st;
+	char *old;
+	int e = 0;
+
+	/* one that holds no event is not worth another's place */
+	if (stat(path, &st) || !S_ISREG(st.st_mode) ||
+	    st.st_size <= (off_t)sizeof(struct rp_rec_header))
+		return 0;
+	if (asprintf(&old, "%s.old", path) < 0)
+		return -ENOMEM;
+	if (rename(path, old))
+		e = -errno;
+	free(old);
+	return e;
+}
+
 int rp_rec_open(const char *path, bool raw, struct rp_rec **out, char *err, size_t errlen)
 {
 	struct rp_rec_header h = { .order = RP_REC_ORDER, .version = RP_REC_VERSION, .raw = raw };
@@ -26,6 +46,14 @@ int rp_rec_open(const char *path, bool raw, struct rp_rec **out, char *err, size
 
 	if (!r)
 		return -ENOMEM;
+	e = keep_old(path);
+	if (e) {
+		snprintf(err, errlen,
+			 "can't put the former recording %s aside as %s.old: %s; give another name",
+			 path, path, strerror(-e));
+		free(r);
+		return e;
+	}
 	r->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (r->fd < 0) {
 		e = -errno;

@@ -30,7 +30,8 @@ struct rp_rec_header {
 
 struct rp_rec;
 
-/* Create or replace `path` (0600: even filler tells lengths). err: one line. */
+/* Create `path` (0600: even filler tells lengths). A former recording there is renamed to
+ * path.old, in place of any that has that name. err: one line. */
 int rp_rec_open(const char *path, bool raw, struct rp_rec **out, char *err, size_t errlen);
 /* A full disk ends the recording at the last whole event, says so once through
  * the return value (-ENOSPC, ...), and every later call is 0. */
