@@ -616,15 +616,18 @@ static void test_step(void **s)
 static void test_summary(void **s)
 {
 	static const struct rp_engine_hook hooks[] = { { .function = "server_queue::post" },
-						       { .function = "process_token" } };
-	const struct rp_engine e = { .name = "llamacpp", .hooks = hooks, .n_hooks = 2 };
+						       { .function = "process_token" },
+						       { .function = "server_queue::post" },
+						       { .function = "process_token" },
+						       { .function = "release" } };
+	const struct rp_engine e = { .name = "llamacpp", .hooks = hooks, .n_hooks = 5 };
 	struct rp_stats st = { .started = 96,
 			       .ends = { 94, 2 },
 			       .lost = { 5, 0, 1, 0 },
 			       .seen = { 7, 8, 9, 1 },
 			       .unobserved_tls = 3,
 			       .bytes_cut = 12,
-			       .hook_hits = { 96, 5000 },
+			       .hook_hits = { 96, 5000, 0, 7, 2 },
 			       .cores = { { .pid = 7096,
 					    .stats = true,
 					    .prefix_queries = 100,
@@ -687,7 +690,7 @@ static void test_summary(void **s)
 		"\"prefix_cache_queries\":null,\"prefix_cache_hits\":null,\"spec_drafts\":4,\"spec_draft_tokens\":12,\"spec_accepted_tokens\":8}],\"hooks\""));
 	assert_non_null(strstr(
 		j,
-		"\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5000}]}"));
+		"\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5007},{\"function\":\"release\",\"hits\":2}]}"));
 	free(j);
 }
 

@@ -751,6 +751,31 @@ static void put_core(struct rp_buf *b, const struct rp_core *c)
 	LIT(b, "}");
 }
 
+/* A function may have several hooks: one for each symbol that it goes by. */
+static void put_hooks(struct rp_buf *b, const struct rp_stats *s, const struct rp_engine *e)
+{
+	size_t n = !e ? 0 : e->n_hooks < RP_MAX_HOOKS ? e->n_hooks : RP_MAX_HOOKS;
+
+	for (size_t h = 0; h < n; h++) {
+		const char *name = e->hooks[h].function;
+		uint64_t hits = 0;
+		size_t first = 0;
+
+		while (strcmp(e->hooks[first].function, name) != 0)
+			first++;
+		if (first < h)
+			continue;
+		for (size_t k = h; k < n; k++)
+			hits += strcmp(e->hooks[k].function, name) ? 0 : s->hook_hits[k];
+		if (h)
+			LIT(b, ",");
+		LIT(b, "{\"function\":");
+		put_string(b, name);
+		put_u64(b, "hits", hits);
+		LIT(b, "}");
+	}
+}
+
 static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct rp_summary_info *i,
 			uint64_t failed)
 {
@@ -814,14 +839,7 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 		put_core(b, &s->cores[k]);
 	}
 	LIT(b, "],\"hooks\":[");
-	for (size_t h = 0; i->table && h < i->table->n_hooks && h < RP_MAX_HOOKS; h++) {
-		if (h)
-			LIT(b, ",");
-		LIT(b, "{\"function\":");
-		put_string(b, i->table->hooks[h].function);
-		put_u64(b, "hits", s->hook_hits[h]);
-		LIT(b, "}");
-	}
+	put_hooks(b, s, i->table);
 	LIT(b, "]}");
 }
 
