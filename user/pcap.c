@@ -89,9 +89,10 @@ static void say_end(const struct rp_run *r, struct rp_pcap *p)
 		add(more, sizeof(more), t->half_open, "half-open connections dropped");
 		add(more, sizeof(more), t->memory_max, "bytes held at most");
 	}
-	rp_say("%llu requests%s%s; %llu packets, %llu connections%s", (unsigned long long)total,
-	       *ends ? ":" : "", *ends ? ends + 1 : "", (unsigned long long)st.packets,
-	       (unsigned long long)t->announced, more);
+	rp_say("%llu request%s%s%s; %llu packet%s, %llu connection%s%s", (unsigned long long)total,
+	       total == 1 ? "" : "s", *ends ? ":" : "", *ends ? ends + 1 : "",
+	       (unsigned long long)st.packets, st.packets == 1 ? "" : "s",
+	       (unsigned long long)t->announced, t->announced == 1 ? "" : "s", more);
 }
 
 static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)

@@ -74,7 +74,6 @@ struct watch {
 	unsigned n_late;
 	struct rp_prog_stat progs[MAX_PROGS];
 	size_t n_progs;
-	char address[128];
 	struct rp_listener *ls;
 	ssize_t n_ls;
 };
@@ -590,12 +589,6 @@ static int find_listeners(struct watch *w)
 		w->n_ls = rp_proc_listeners(all, n_all, &w->ls);
 	}
 	free(all);
-	w->address[0] = '\0';
-	for (ssize_t i = 0; i < w->n_ls; i++) {
-		if (!w->address[0] ||
-		    (w->ls[i].family != AF_UNIX && !strncmp(w->address, "unix:", 5)))
-			address_of(&w->ls[i], w->address, sizeof(w->address));
-	}
 	return 0;
 }
 
@@ -680,47 +673,77 @@ static unsigned hooked_processes(const struct watch *w, const struct target *t)
 	return n;
 }
 
+/* Where it listens: TCP before a Unix socket. */
+static void address_of_target(struct watch *w, const struct target *t, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	for (ssize_t i = 0; i < w->n_ls; i++) {
+		if (owner_of(w, w->ls[i].pid) != t)
+			continue;
+		if (!buf[0] || (w->ls[i].family != AF_UNIX && !strncmp(buf, "unix:", 5)))
+			address_of(&w->ls[i], buf, len);
+	}
+}
+
+/* "9 functions of llama.cpp", or why there is none. */
+static void hooks_text(const struct watch *w, const struct target *t, char *buf, size_t len)
+{
+	char whose[24] = "";
+	unsigned on = 0;
+
+	for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
+		on += t->attached >> i & 1;
+	if (w->n > 1)
+		snprintf(whose, sizeof(whose), ", pid %u", t->pid);
+	if (on && t->engine->n_hooks == 1)
+		snprintf(buf, len, "%s in %u processes%s", t->engine->hooks[0].function,
+			 hooked_processes(w, t), whose);
+	else if (on)
+		snprintf(buf, len, "%u functions of %s%s", on, t->engine->title, whose);
+	else
+		snprintf(buf, len, "%s%s",
+			 w->o->no_hooks ? "off: --no-hooks" :
+			 t->why[0]	? t->why :
+					  "no hooks in this engine",
+			 whose);
+}
+
 static void show_header(struct watch *w)
 {
-	const struct target *t = &w->t[0];
-	char hooks[80] = "";
-	char ceiling[40];
-	struct rp_term_row rows[5];
-	unsigned procs = 0;
+	static const char timing[] = "queue, prefill, decode";
+	struct rp_term_engine engines[RP_MAX_PIDS];
+	struct rp_term_row rows[RP_MAX_PIDS + 4];
+	char addresses[RP_MAX_PIDS][128], hooks[RP_MAX_PIDS][128], ceiling[40];
 	size_t n = 0;
 	struct rp_term_header h = {
-		.engine = t->engine->title,
-		.engine_version = t->version,
-		.address = w->address[0] ? w->address : NULL,
-		.pid = t->pid,
+		.engines = engines,
+		.n_engines = w->n,
 		.rows = rows,
 		.metrics_url = w->httpd ? rp_httpd_url(w->httpd) : NULL,
 	};
 
 	if (!w->run.term)
 		return;
-	for (unsigned i = 0; i < w->n; i++)
-		procs += w->t[i].procs;
-	h.more_pids = procs ? procs - 1 : 0;
-	if (t->attached) {
-		unsigned on = 0;
+	for (unsigned i = 0; i < w->n; i++) {
+		const struct target *t = &w->t[i];
 
-		for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
-			on += t->attached >> i & 1;
-		if (t->engine->n_hooks == 1)
-			snprintf(hooks, sizeof(hooks), "%s in %u processes",
-				 t->engine->hooks[0].function, hooked_processes(w, t));
-		else
-			snprintf(hooks, sizeof(hooks), "%u functions of %s", on, t->engine->title);
-		rows[n++] = (struct rp_term_row){ "sees", "queue, prefill, decode", hooks };
-	} else {
-		rows[n++] = (struct rp_term_row){ "blind", "queue, prefill, decode",
-						  w->o->no_hooks ? "off: --no-hooks" :
-						  t->why[0]	 ? t->why :
-								   "no hooks in this engine" };
+		address_of_target(w, t, addresses[i], sizeof(addresses[i]));
+		hooks_text(w, t, hooks[i], sizeof(hooks[i]));
+		engines[i] = (struct rp_term_engine){
+			.name = t->engine->title,
+			.version = t->version,
+			.address = addresses[i][0] ? addresses[i] : NULL,
+			.pid = t->pid,
+			.more_pids = t->procs ? t->procs - 1 : 0,
+		};
+		if (t->attached)
+			rows[n++] = (struct rp_term_row){ "sees", timing, hooks[i] };
 	}
 	rows[n++] = (struct rp_term_row){ "sees", "HTTP and SSE", "read, write and their kin" };
 	rows[n++] = (struct rp_term_row){ "sees", "handshake RTT", "inet_sock_set_state" };
+	for (unsigned i = 0; i < w->n; i++)
+		if (!w->t[i].attached)
+			rows[n++] = (struct rp_term_row){ "blind", timing, hooks[i] };
 	rows[n++] = (struct rp_term_row){ "blind", "TLS, HTTP/2", "counted, not read" };
 	snprintf(ceiling, sizeof(ceiling), "at most %llu MiB",
 		 (unsigned long long)(w->o->memory >> 20));
@@ -949,8 +972,9 @@ static void say_end(struct watch *w)
 	}
 	for (int i = 0; i < RP_CLASS_COUNT; i++)
 		lost += s->lost[i];
-	rp_say("%llu requests%s%s; %llu events lost", (unsigned long long)total, n ? ": " : "",
-	       ends, (unsigned long long)lost);
+	rp_say("%llu request%s%s%s; %llu event%s lost", (unsigned long long)total,
+	       total == 1 ? "" : "s", n ? ": " : "", ends, (unsigned long long)lost,
+	       lost == 1 ? "" : "s");
 }
 
 /* Not permitted, or not there in this kernel. */

@@ -116,18 +116,21 @@ static void test_page(void **s)
 		{ "blind", "TLS",
 		  "1 connection so far; see reqprobe doctor, which says a good deal more" },
 	};
-	const struct rp_term_header h = { .engine = "llamacpp",
-					  .engine_version = "b11434",
-					  .address = "127.0.0.1:8000",
-					  .pid = 7066,
-					  .more_pids = 2,
+	const struct rp_term_engine engines[] = { { .name = "llamacpp",
+						    .version = "b11434",
+						    .address = "127.0.0.1:8000",
+						    .pid = 7066,
+						    .more_pids = 2 },
+						  { .name = "vLLM", .pid = 80 } };
+	const struct rp_term_header h = { .engines = engines,
+					  .n_engines = 2,
 					  .rows = rows,
 					  .n_rows = 3,
 					  .metrics_url = "http://127.0.0.1:9479/metrics" };
 	const struct rp_stats st = { .started = 3, .ends = { 2, 1 } };
 	struct mem m;
 	struct rp_record r = full();
-	struct rp_gap_info g = { .gap_ns = 3893612, .n = 5 };
+	struct rp_gap_info g = { .source = RP_ITL_ENGINE, .gap_ns = 3893612, .n = 5 };
 
 	(void)s;
 	mem_new(&m, -1);
@@ -152,6 +155,7 @@ static void test_page(void **s)
 	assert_null(strchr(m.p, '\033'));
 	has(m.p,
 	    "reqprobe " RP_VERSION "  llamacpp b11434  pid 7066 and 2 more  127.0.0.1:8000\n"
+	    "                vLLM  pid 80\n"
 	    "  sees   queue, prefill, decode   launch_slot_with_task in llama-server 7096\n"
 	    "         HTTP and SSE             sendto, write\n"
 	    "  blind  TLS                      1 connection so far; see reqprobe doctor, wh..\n"
@@ -214,9 +218,8 @@ static void test_no_escape_gets_out(void **s)
 	const struct rp_term_row rows[] = { { "sees", "a\033]0;x\007b",
 					      "c\nd\re\x9b"
 					      "1m" } };
-	const struct rp_term_header h = {
-		.engine = "x\033[2J", .pid = 1, .rows = rows, .n_rows = 1
-	};
+	const struct rp_term_engine e = { .name = "x\033[2J", .pid = 1 };
+	const struct rp_term_header h = { .engines = &e, .n_engines = 1, .rows = rows, .n_rows = 1 };
 	const struct rp_stats st = { .started = 1, .ends = { 1 } };
 	struct rp_record r = full();
 
@@ -272,7 +275,7 @@ static void test_percentiles(void **s)
 
 		mem_new(&m, 0);
 		for (size_t i = 0; i < n; i++) {
-			struct rp_gap_info g = { .n = 1 };
+			struct rp_gap_info g = { .source = RP_ITL_ENGINE, .n = 1 };
 
 			/* from 0.1 ms to a minute, log-uniform */
 			v[i] = 100000LL << (rnd() % 19);
@@ -395,7 +398,8 @@ static void test_scheduler(void **s)
 	mem_free(&m);
 }
 
-/* Socket only: no queue, no tokens; chunks are what can be timed. */
+/* Socket only: no queue, no tokens; chunks are what can be timed. A gap between events,
+ * however many tokens it is taken to bring, is no gap between tokens. */
 static void test_socket_only(void **s)
 {
 	const struct rp_stats st = { .started = 1, .ends = { 1 } };
@@ -409,10 +413,13 @@ static void test_socket_only(void **s)
 	set(&r, RP_FIELD_S_DURATION, 500 * MS);
 	rp_term_record(m.t, &r);
 	rp_term_gap(m.t, &g);
+	g.source = RP_ITL_SERVER;
+	g.chunk = false;
+	rp_term_gap(m.t, &g);
 	rp_term_summary(m.t, &st);
 	has(m.p, "chatcmpl-8c64..     -     -      -      -      -  500ms      - complete\n");
-	has(m.p, "\nitl            -        -        -        -\n");
-	has(m.p, "\nchunk     50.0ms   50.0ms   50.0ms   50.0ms\n");
+	assert_null(strstr(m.p, "\nitl "));
+	has(m.p, "\nicl       50.0ms   50.0ms   50.0ms   50.0ms\n");
 	has(m.p, "\ntotal      500ms    500ms    500ms    500ms\n");
 	has(m.p, "\nslowest: chatcmpl-8c64..  total 500ms\n");
 	mem_free(&m);

@@ -92,10 +92,14 @@ struct rp_term;
 struct rp_term_row {
 	const char *key, *what, *how;
 }; /* "sees", "queue, prefill, decode", "..." */
-struct rp_term_header {
-	const char *engine, *engine_version, *address; /* address may be NULL */
+struct rp_term_engine {
+	const char *name, *version, *address; /* any may be NULL */
 	uint32_t pid;
 	unsigned more_pids;
+};
+struct rp_term_header {
+	const struct rp_term_engine *engines; /* a line each */
+	size_t n_engines;
 	const struct rp_term_row *rows;
 	size_t n_rows;
 	const char *metrics_url; /* NULL when off */
@@ -105,7 +109,9 @@ struct rp_term *rp_term_new(FILE *out, int color);
 void rp_term_header(struct rp_term *t, const struct rp_term_header *h);
 void rp_term_record(struct rp_term *t,
 		    const struct rp_record *r); /* one line, column heads repeated every screenful */
-void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g); /* feeds the summary's itl row */
+/* Feeds the summary's row itl: gaps between tokens as the engine made them. Where no engine
+ * was seen to, the row is icl: gaps between events, of which nobody knows the tokens. */
+void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g);
 void rp_term_summary(struct rp_term *t, const struct rp_stats *s);
 void rp_term_free(struct rp_term *t);
 

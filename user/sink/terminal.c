@@ -244,15 +244,21 @@ void rp_term_header(struct rp_term *t, const struct rp_term_header *h)
 	size_t wide = 0;
 
 	measure(t);
-	add(&l, "reqprobe %s  %s", RP_VERSION, h->engine ? h->engine : "unknown engine");
-	if (h->engine_version && *h->engine_version)
-		add(&l, " %s", h->engine_version);
-	add(&l, "  pid %u", h->pid);
-	if (h->more_pids)
-		add(&l, " and %u more", h->more_pids);
-	if (h->address)
-		add(&l, "  %s", h->address);
-	emit(t, &l, BOLD);
+	for (size_t i = 0; i < h->n_engines; i++) {
+		const struct rp_term_engine *e = &h->engines[i];
+
+		l.n = 0;
+		add(&l, "%-*s  %s", (int)sizeof("reqprobe " RP_VERSION) - 1,
+		    i ? "" : "reqprobe " RP_VERSION, e->name ? e->name : "unknown engine");
+		if (e->version && *e->version)
+			add(&l, " %s", e->version);
+		add(&l, "  pid %u", e->pid);
+		if (e->more_pids)
+			add(&l, " and %u more", e->more_pids);
+		if (e->address)
+			add(&l, "  %s", e->address);
+		emit(t, &l, BOLD);
+	}
 	for (size_t i = 0; i < h->n_rows; i++) {
 		size_t n = strlen(h->rows[i].what);
 
@@ -452,7 +458,10 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 
 void rp_term_gap(struct rp_term *t, const struct rp_gap_info *g)
 {
-	loghist_add(g->chunk ? &t->icl : &t->itl, g->gap_ns, g->n);
+	if (g->chunk)
+		loghist_add(&t->icl, g->gap_ns, g->n);
+	else if (g->source == RP_ITL_ENGINE)
+		loghist_add(&t->itl, g->gap_ns, g->n);
 }
 
 /* ---- summary ---- */
@@ -633,9 +642,10 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 	emit(t, &l, DIM);
 	quantiles(t, "queue", &t->queue);
 	quantiles(t, "ttft", &t->ttft);
-	quantiles(t, "itl", &t->itl);
-	if (!t->itl.count && t->icl.count) /* events are all there is to time */
-		quantiles(t, "chunk", &t->icl);
+	if (t->itl.count || !t->icl.count)
+		quantiles(t, "itl", &t->itl);
+	else
+		quantiles(t, "icl", &t->icl);
 	if (!t->ttft.count && t->total.count)
 		quantiles(t, "total", &t->total);
 	if (t->slow_ttft.set)
