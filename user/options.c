@@ -59,7 +59,8 @@ static const struct argp_option options[] = {
 	  "Append a JSON object per step of the engine's scheduler (vllm, aphrodite)", 0 },
 	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0,
 	  "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
-	{ "record", OPT_RECORD, "FILE", 0, "Record the events, text replaced by filler, for replay",
+	{ "record", OPT_RECORD, "FILE", 0,
+	  "Record the events, text replaced by filler, for replay; a FILE that is there becomes FILE.old",
 	  0 },
 	{ "record-raw", OPT_RECORD_RAW, "FILE", 0,
 	  "Record the events with the text of prompts and answers", 0 },
@@ -164,7 +165,7 @@ static bool parse_time(const char *s, double *out)
 	return true;
 }
 
-static const struct argp argp;
+static void help(enum rp_verb verb);
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
 	struct rp_options *o = st->input;
@@ -233,9 +234,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->wait = true;
 		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe");
-		exit(RP_EXIT_OK);
+		o->help = true; /* of which verb, may be told after it */
+		return 0;
 	case 'V':
 		puts("reqprobe " RP_VERSION);
 		exit(RP_EXIT_OK);
@@ -304,6 +304,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		}
 		rp_refuse("'%s' is not understood; see reqprobe --help", arg);
 	case ARGP_KEY_END:
+		if (o->help)
+			help(o->verb);
 		if (o->verb == RP_VERB_REPLAY && !o->file)
 			rp_refuse("replay: which recording? reqprobe replay FILE");
 		if (o->verb == RP_VERB_PCAP)
@@ -321,6 +323,68 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 static const struct argp argp = {
 	options, parse, "[doctor | replay FILE | pcap FILE]", doc, rp_output_options, NULL, NULL
 };
+
+/* What --help shows after a verb: keys are those of the options that mean something to it. */
+static const struct {
+	const char *name, *args, *doc;
+	const int keys[16];
+	bool outputs;
+} verbs[] = {
+	[RP_VERB_DOCTOR] = {
+		"reqprobe doctor", "",
+		"Says what can be seen on this machine and of a process, what not, and why. Attaches "
+		"nothing for good.\v"
+		"Exit status: 0 all that is needed is here, 3 it is not, or not permitted, 4 no such "
+		"process or no listening socket in it. See reqprobe(8).",
+		{ 'p', 'h' }, false,
+	},
+	[RP_VERB_REPLAY] = {
+		"reqprobe replay", "FILE",
+		"Gives the records of a recording made by --record again, byte for byte. Needs no root.\v"
+		"  reqprobe replay bug.rec\n"
+		"  reqprobe replay --itl bug.rec   when --itl was given then, too\n"
+		"\nExit status: 0 done, 1 the file can't be read or is damaged (what came before is "
+		"written), 2 wrong usage. See reqprobe(8).",
+		{ OPT_JSONL, OPT_STEPS, OPT_ITL, OPT_MEMORY, OPT_MAX_REQ, OPT_MAX_CONN, 'q', 'h' },
+		true,
+	},
+	[RP_VERB_PCAP] = {
+		"reqprobe pcap", "FILE\n-i IFACE --port N",
+		"Gives the records of server scope from packets: a capture (pcap or pcapng, - for standard "
+		"input), or an interface. A file needs no root.\v"
+		"  reqprobe pcap run.pcap\n"
+		"  reqprobe pcap -i eth0 --port 8000 --jsonl requests.jsonl\n"
+		"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed "
+		"while running, 2 wrong usage, 3 not permitted. See reqprobe(8).",
+		{ 'i', OPT_PORT, OPT_JSONL, OPT_ITL, OPT_ENGINE, OPT_RECORD, OPT_RECORD_RAW,
+		  OPT_DURATION, OPT_MEMORY, OPT_RING, OPT_MAX_REQ, OPT_MAX_CONN, 'q', 'v', 'h' },
+		true,
+	},
+};
+
+static void help(enum rp_verb verb)
+{
+	struct argp_option own[sizeof(options) / sizeof(*options)] = { 0 };
+	struct argp a = argp;
+	size_t n = 0;
+
+	if (verb != RP_VERB_WATCH) {
+		for (const int *k = verbs[verb].keys; *k; k++)
+			for (size_t i = 0; options[i].name; i++)
+				if (options[i].key == *k)
+					own[n++] = options[i];
+		a.options = own;
+		a.args_doc = verbs[verb].args;
+		a.doc = verbs[verb].doc;
+		if (!verbs[verb].outputs)
+			a.children = NULL;
+	}
+	argp_help(&a, stdout,
+		  (verb == RP_VERB_WATCH ? ARGP_HELP_USAGE : ARGP_HELP_SHORT_USAGE) |
+			  ARGP_HELP_LONG | ARGP_HELP_DOC,
+		  verb == RP_VERB_WATCH ? "reqprobe" : (char *)verbs[verb].name);
+	exit(RP_EXIT_OK);
+}
 
 static void check_pcap(const struct rp_options *o)
 {

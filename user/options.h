@@ -35,7 +35,8 @@ struct rp_options {
 	uint16_t ports[RP_MAX_PORTS];
 	unsigned n_ports;
 	double duration_s; /* 0: until stopped */
-	bool itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, sockets, hide_events, zmtp;
+	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, sockets, hide_events,
+		zmtp;
 	int verbose;
 	uint64_t memory, ring, payload;
 	uint32_t max_requests, max_connections;

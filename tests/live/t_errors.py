@@ -34,6 +34,18 @@ def err_usage(t):
     for args in (["--help"], ["--version"]):
         r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
         t.equal((r.returncode, bool(r.stdout), r.stderr), (0, True, ""), " ".join(args))
+    # each verb's own: how it is called, the options that mean something to it, and no others
+    for verb, usage, has, hasnt in (("replay", "FILE", "--itl", "--pid"), ("pcap", "FILE", "--interface", "--pid"),
+                                    ("pcap", "-i IFACE --port N", "--ring", "--wait"), ("doctor", "", "--pid", "--jsonl"),
+                                    ("rtt", "HOST[:PORT]...", "--interval", "--pid"), ("calibrate", "[DIR]", "--join", "--pid")):
+        for args in ([verb, "--help"], ["--help", verb]):
+            if args[0] != verb and verb in ("rtt", "calibrate"):
+                continue
+            r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
+            t.equal((r.returncode, r.stderr), (0, ""), " ".join(args))
+            said = " ".join(r.stdout.split())
+            t.check(re.match(rf"Usage: reqprobe {verb} \[", said) and f"] {usage}".strip() in said[:600], f"{' '.join(args)}: {said[:300]}")
+            t.check(has in r.stdout and hasnt not in r.stdout, f"{' '.join(args)}: {has} and not {hasnt}: {r.stdout[:400]}")
 
 
 @test(30)
