@@ -94,6 +94,30 @@ def takes_file(t, opt):
     return bool(re.search(re.escape(opt) + r"[ =][A-Z]", h))
 
 
+@test(60)
+def record_keeps_the_former(t):
+    """A recording of the same name is put aside, by one that has no event nothing is."""
+    srv = t.paced()
+    rec = t.path("x.rec")
+
+    def again(n):
+        p = t.probe(srv, record=rec)
+        run_client(t, srv.port, n=n, max_tokens=2)
+        p.finish(n, whole=False)
+        return [subprocess.run([REQPROBE, "replay", f], capture_output=True, text=True).stdout.count('"reqprobe.request/')
+                for f in (rec, rec + ".old") if os.path.exists(f)]
+    t.equal(again(1), [1], "records after the first")
+    t.equal(again(2), [2, 1], "records after the second")
+    t.equal(again(3), [3, 2], "records after the third")
+    os.truncate(rec, 10)
+    t.equal(again(4), [4, 2], "records after one that was empty")
+    os.remove(rec + ".old")
+    os.mkdir(rec + ".old")
+    r = subprocess.run([REQPROBE, "--pid", str(srv.pid), "--metrics", "off", "--record", rec], capture_output=True, text=True, timeout=20)
+    t.check(r.returncode == 1 and len(r.stderr.splitlines()) == 1 and "x.rec.old" in r.stderr, f"{r.returncode}, {r.stderr}")
+    t.check(os.path.getsize(rec) > 100, "the former recording is gone")
+
+
 @test(90)
 def replay_is_identical(t):
     """A recording gives the live JSONL byte for byte, without root."""
@@ -259,14 +283,23 @@ def scrapes_are_monotonic(t):
 def doctor(t):
     """Exit status 0, a table of the features, nothing attached afterwards."""
     srv = t.paced(truth=False)
+
+    def verdict(r):
+        return " ".join(r.stdout.rpartition("\n\n")[2].split())
     for args in (["doctor"], ["doctor", "--pid", str(srv.pid)]):
         r = subprocess.run([REQPROBE] + args, capture_output=True, text=True, timeout=30)
         t.equal(r.returncode, 0, f"{' '.join(args)}: exit status ({r.stderr[:200]})")
         t.check(len(r.stdout.splitlines()) >= 5, f"{' '.join(args)}: {r.stdout[:200]}")
         wide = [l for l in r.stdout.splitlines() if len(l) > 80]
         t.check(not wide, f"wider than 80: {wide[:1]}")
+        want = "ready to watch" if args == ["doctor"] else f"pid {srv.pid}: no engine that is known; from its sockets only"
+        t.check(verdict(r).startswith("verdict " + want), f"{' '.join(args)}: {verdict(r)}")
     r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", REQPROBE, "doctor"], capture_output=True, text=True, timeout=30)
     t.check(r.returncode in (0, 3) and len(r.stdout.splitlines()) >= 5, f"doctor as nobody: {r.returncode}, {r.stdout[:100]} {r.stderr[:200]}")
+    t.check(("run as root" in verdict(r)) == (r.returncode == 3), f"doctor as nobody, {r.returncode}: {verdict(r)}")
+    srv.stop()
+    r = subprocess.run([REQPROBE, "doctor", "--pid", str(srv.pid)], capture_output=True, text=True, timeout=30)
+    t.equal((r.returncode, verdict(r)), (4, f"verdict pid {srv.pid}: nothing to watch, see above"), "doctor without a process")
 
 
 @test(10)

@@ -19,6 +19,7 @@
 #include "engine/doctor.h"
 #include "engine/engine.h"
 #include "engine/proc.h"
+#include "options.h"
 #include "source/live.h"
 
 #define COLUMNS 79
@@ -98,13 +99,18 @@ static const char *const state_names[] = {
 	[RP_FEAT_UNKNOWN] = "unknown",
 };
 
-/* false: something required is missing. */
-static bool kernel(FILE *out)
+/* How many features are not there: required ones, and others. */
+struct lacks {
+	unsigned required, others;
+};
+
+static struct lacks kernel(FILE *out)
 {
+	struct lacks lacks = { 0, 0 };
 	struct rp_feature f[RP_FEAT_COUNT] = { 0 };
 	const struct rp_feature *x;
 	struct utsname u;
-	bool ok = true, bad;
+	bool bad;
 	char key[48];
 	size_t i;
 
@@ -117,8 +123,8 @@ static bool kernel(FILE *out)
 		if (!x->name)
 			continue;
 		bad = x->state == RP_FEAT_NO || x->state == RP_FEAT_DENIED;
-		if (bad && x->required)
-			ok = false;
+		lacks.required += bad && x->required;
+		lacks.others += bad && !x->required;
 		snprintf(key, sizeof(key), "%s", state_names[x->state]);
 		if (!bad) {
 			say(out, 2, key, "%s%s%s%s", x->name, x->used ? ", used" : "",
@@ -130,7 +136,7 @@ static bool kernel(FILE *out)
 		    x->since ? "; since Linux " : "", x->since ? x->since : "", x->err ? "; " : "",
 		    x->err ? strerror(-x->err) : "", x->note[0] ? "; " : "", x->note);
 	}
-	return ok;
+	return lacks;
 }
 
 static const char *tls_library(const struct rp_proc *p)
@@ -175,8 +181,14 @@ static const char *role_lost(enum rp_role role)
 	}
 }
 
+/* What of one tree can be seen, for the last line. */
+struct sight {
+	const struct rp_engine *engine; /* NULL: none that is known */
+	uint32_t found, missing;	/* bit: role, in any process of the tree */
+};
+
 /* Alternatives of one role that were not found matter only when none was. */
-static void hooks(FILE *out, const struct rp_match *m)
+static void hooks(FILE *out, const struct rp_match *m, struct sight *see)
 {
 	const struct rp_engine_hook *h;
 	const char *file = NULL;
@@ -190,12 +202,14 @@ static void hooks(FILE *out, const struct rp_match *m)
 			say(out, 2, "hooks in", "%s", file);
 		}
 		say(out, 4, "found", "%s", h->function);
+		see->found |= 1u << h->role;
 	}
 	for (i = 0; i < m->engine->n_hooks; i++) {
 		h = &m->engine->hooks[i];
 		if (!(m->missing >> i & 1) || roles >> h->role & 1)
 			continue;
 		roles |= 1u << h->role;
+		see->missing |= 1u << h->role;
 		say(out, 4, "missing", "%s (%s): %s", h->function, h->gives, role_lost(h->role));
 	}
 	if (m->why[0])
@@ -245,7 +259,8 @@ static void listeners(FILE *out, const struct rp_listener *l, ssize_t n)
 		say(out, 2, "listens", "and %zd more", n - SHOW_LISTENERS);
 }
 
-static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *p)
+static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *p,
+		    struct sight *see)
 {
 	struct rp_match m;
 	const char *tls;
@@ -260,7 +275,9 @@ static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *
 		} else {
 			say(out, 2, "engine", "%s (%s) %s", e->title, e->name,
 			    m.version[0] || !e->n_hooks ? m.version : "version unknown");
-			hooks(out, &m);
+			hooks(out, &m, see);
+			if (e->n_hooks)
+				see->engine = e;
 			rp_match_free(&m);
 		}
 	}
@@ -288,7 +305,7 @@ static bool holds(const struct rp_listener *l, ssize_t n, uint32_t pid)
 }
 
 /* Described are the processes that listen and those with the engine inside. */
-static int tree(FILE *out, uint32_t pid)
+static int tree(FILE *out, uint32_t pid, struct sight *see)
 {
 	const struct rp_engine *e;
 	struct rp_listener *l = NULL;
@@ -326,7 +343,7 @@ static int tree(FILE *out, uint32_t pid)
 		if (n_l > 0 ? holds(l, n_l, pids[i]) || (e->n_hooks && e->recognise(&p)) :
 			      pids[i] == chosen) {
 			if (shown++ < SHOW_PROCS)
-				process(out, e, &p);
+				process(out, e, &p, see);
 			if (err)
 				denied = EXIT_DENIED;
 		}
@@ -339,16 +356,66 @@ static int tree(FILE *out, uint32_t pid)
 	return status ? status : denied;
 }
 
+static bool by_messages(const struct rp_engine *e)
+{
+	for (size_t i = 0; i < e->n_hooks; i++)
+		if (e->hooks[i].spec.read[0].kind == RP_READ_ZMQ)
+			return true;
+	return false;
+}
+
+/* The last line of one process tree: what a watch of it will give. */
+static void verdict(FILE *out, uint32_t pid, int status, const struct sight *see)
+{
+	static const char sockets[] = "from its sockets only: no queue, prefill and decode times";
+	const char *what = sockets;
+	char why[96];
+
+	if (status == EXIT_NO_PROCESS) {
+		what = "nothing to watch, see above";
+	} else if (status) {
+		snprintf(why, sizeof(why), "may not be looked at%s",
+			 geteuid() ? "; run as root" : "");
+		what = why;
+	} else if (!see->engine) {
+		say(out, 0, "verdict", "pid %" PRIu32 ": no engine that is known; %s", pid,
+		    sockets);
+		return;
+	} else if (see->missing & ~see->found) {
+		if (see->found)
+			what = "in part: what is missing is above";
+		else if (by_messages(see->engine))
+			what = "all of it, if its messages can be read from its sockets: it has no "
+			       "function to hook";
+	} else if (see->found) {
+		what = "all of it: queue, prefill, decode, tokens, HTTP, RTT";
+	}
+	say(out, 0, "verdict", "pid %" PRIu32 ": %s%s%s", pid,
+	    see->engine && !status ? see->engine->title : "", see->engine && !status ? ", " : "",
+	    what);
+}
+
 int rp_doctor(const uint32_t *pids, size_t n, FILE *out)
 {
-	int status, worst;
-	size_t i;
+	struct sight see[RP_MAX_PIDS] = { 0 };
+	int status[RP_MAX_PIDS], worst;
+	struct lacks lacks = kernel(out);
 
-	worst = kernel(out) ? 0 : EXIT_DENIED;
-	for (i = 0; i < n; i++) {
-		status = tree(out, pids[i]);
-		if (status > worst)
-			worst = status;
+	worst = lacks.required ? EXIT_DENIED : 0;
+	for (size_t i = 0; i < n && i < RP_MAX_PIDS; i++) {
+		status[i] = tree(out, pids[i], &see[i]);
+		if (status[i] > worst)
+			worst = status[i];
 	}
+	fputc('\n', out);
+	if (lacks.required)
+		say(out, 0, "verdict",
+		    "nothing can be watched here: %u required feature%s missing%s", lacks.required,
+		    lacks.required == 1 ? " is" : "s are", geteuid() ? "; run as root" : "");
+	else if (!n)
+		say(out, 0, "verdict", "ready to watch%s",
+		    lacks.others ? ", without what is missing above" : "");
+	for (size_t i = 0; i < n && i < RP_MAX_PIDS && !lacks.required; i++)
+		verdict(out, pids[i], status[i], &see[i]);
 	return worst;
 }

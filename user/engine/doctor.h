@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /*
- * Prints the kernel's features, then each process tree. Attaches nothing to the
- * processes. Returns the exit status: 0; 3 a required feature is missing or denied, or
+ * Prints the kernel's features, then each process tree (RP_MAX_PIDS at most), and at the
+ * end a line for each with what a watch will give. Attaches nothing to the processes. Returns the exit status: 0; 3 a required feature is missing or denied, or
  * a process may not be looked at; 4 a pid does not exist or has no listening socket
  * in its tree (stronger than 3).
  */
