@@ -732,8 +732,10 @@ def client_disconnect(t, e):
     idle = e.idle(10)
     t.check(idle, "the engine still works for clients that are gone")
     # 8 places: these fill them, the next wait
-    long = e.load([Ask(completion(prompt(rng), 600, True), xid=f"long-{i}") for i in range(8)], 8)
-    time.sleep(0.7)
+    long = e.load([Ask(completion(prompt(rng), 1500, True), xid=f"long-{i}") for i in range(8)], 8)
+    full = time.monotonic() + 20
+    while e.told("num_requests_running") < 8 and time.monotonic() < full:
+        time.sleep(0.02)
     quitters = e.run([Ask((chat, completion)[i % 2](prompt(rng), 50, i < 2), xid=f"quit-{i}", after_ms=150) for i in range(4)], 4)
     whole = long.join()
     nexts = e.run([Ask(chat(prompt(rng), 10, True), xid=f"next-{i}") for i in range(3)], 1)

@@ -3,7 +3,7 @@
 capture lost must be marked. Files need no root; captures are compared with what
 `reqprobe --pid` sees at the same time."""
 
-import collections, contextlib, os, random, shutil, signal, subprocess, time
+import calendar, collections, contextlib, os, random, shutil, signal, subprocess, time
 import pcapgen as g
 from harness import *
 
@@ -489,14 +489,20 @@ def pcap_flood(t):
     t.check("given up for newer ones" in err[-1], f"{err}")
 
 
+def end_of_request(r):
+    """Its instant in ns of the wall clock: start + receive_ms."""
+    day, frac = r["start"].rstrip("Z").split(".")
+    return calendar.timegm(time.strptime(day, "%Y-%m-%dT%H:%M:%S")) * 10**9 + int(frac.ljust(9, "0")) + round(r["phases"]["receive_ms"] * 1e6)
+
+
 def compare(t, who, live, packets, late_us):
-    """Records of the sockets and of the packets: the same, within 300 us at p99. A
-    request's time in the socket until the server reads it is in the packets' TTFT only:
-    on a busy machine it is what the server's own timers are late."""
-    limit = max(300.0, 2 * late_us)
+    """Records of the sockets and of the packets: the same, within 300 us at p99. How
+    long a request lay in the socket until the server read it is in the packets' TTFT
+    only: both tell when they had its last byte, so it can be taken out."""
+    limit = max(300.0, 2 * late_us)     # late: the server's own timers
     a, b = ({r["x_request_id"]: r for r in x} for x in (live, packets))
     t.equal(sorted(b), sorted(a), f"{who}: requests")
-    ttft, gaps, starts, rtt = [], [], [], []
+    ttft, gaps, waits, rtt = [], [], [], []
     for x in sorted(set(a) & set(b)):
         for k in ("end", "status", "stream", "model", "operation", "path", "finish_reason", "bytes", "client", "server", "connection", "flags",
                   "tokens", "choices"):
@@ -505,7 +511,9 @@ def compare(t, who, live, packets, late_us):
         t.equal(q["chunks"], p["chunks"], f"{who}: {x}: chunks")
         t.equal(b[x]["network"]["retransmits"], a[x]["network"]["retransmits"], f"{who}: {x}: retransmits")
         if p["ttft_ms"] is not None and q["ttft_ms"] is not None:
-            ttft.append(abs(p["ttft_ms"] - q["ttft_ms"]) * 1e3)
+            wait = (end_of_request(a[x]) - end_of_request(b[x])) / 1e3
+            waits.append(wait)
+            ttft.append(abs(q["ttft_ms"] * 1e3 - wait - p["ttft_ms"] * 1e3))
         m, n = a[x].get("icl_ms") or [], b[x].get("icl_ms") or []
         if t.check(len(m) == len(n), f"{who}: {x}: {len(n)} gaps, {len(m)} at the sockets"):
             gaps += [abs(u - v) * 1e3 for u, v in zip(m, n)]
@@ -515,6 +523,8 @@ def compare(t, who, live, packets, late_us):
     for what, e in (("ttft", ttft), ("gaps", gaps)):
         t.check(e and percentile(e, .99) <= limit, f"{who}: {what} differ by {percentile(e, .99):.0f} us at p99 ({len(e)})")
         t.note(f"{who} {what} p50 {percentile(e, .5):.0f} p99 {percentile(e, .99):.0f} max {max(e, default=0):.0f} us")
+    t.check(percentile(waits, .5) <= 100 and min(waits) > -20, f"{who}: requests lay in the socket for p50 {percentile(waits, .5):.0f}, at least {min(waits):.0f} us")
+    t.note(f"{who} read late by p50 {percentile(waits, .5):.0f} p99 {percentile(waits, .99):.0f} us")
     if rtt:
         t.note(f"{who} rtt p99 {percentile(rtt, .99):.0f} us")
 
