@@ -81,9 +81,9 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$B/fuzzobj/tests/fuzz/%)
 
 # ---- flags -----------------------------------------------------------------
 
-PKGS := libbpf libelf zlib libmicrohttpd jansson libpcap
+PKGS := libbpf libelf zlib libmicrohttpd jansson libpcap libcurl libzstd libcrypto
 PKG_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
-PKG_LIBS := $(or $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null),-lbpf -lelf -lz -lmicrohttpd -ljansson -lpcap)
+PKG_LIBS := $(or $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null),-lbpf -lelf -lz -lmicrohttpd -ljansson -lpcap -lcurl -lzstd -lcrypto)
 LIBS := $(PKG_LIBS) -lm -lpthread
 UNIT_LIBS := $(or $(shell $(PKG_CONFIG) --libs cmocka 2>/dev/null),-lcmocka)
 
