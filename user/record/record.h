@@ -204,7 +204,9 @@ struct rp_record {
 	const char *engine_version; /* "" = unknown */
 	uint32_t pid, core_pid;	    /* 0 = none */
 	int engine_index;
-	char model[RP_MODEL_MAX];
+	char model[RP_MODEL_MAX];	  /* as the answer names it, else the request */
+	char request_model[RP_MODEL_MAX]; /* as the request does */
+	bool model_told;		  /* the answer did */
 	enum rp_operation operation;
 	char method[RP_METHOD_MAX];
 	char path[RP_PATH_MAX];

@@ -170,7 +170,6 @@ struct request {
 	/* engine */
 	struct task *tasks;
 	unsigned n_tasks, n_open;
-	bool model_told;     /* by the response */
 	bool began_unseen;   /* the engine worked on it before we came */
 	bool tasks_cut;	     /* it has more tasks than a hook could tell */
 	int64_t finished_at; /* HTTP side is over, waits for the engine's */

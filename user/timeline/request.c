@@ -162,6 +162,7 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 	(void)t;
 	if (!r->model[0])
 		memcpy(r->model, f->model, sizeof(r->model));
+	memcpy(r->request_model, f->model, sizeof(r->request_model));
 	if (r->stream < 0 && f->stream >= 0)
 		r->stream = f->stream;
 	if (n > 1 << 16)
@@ -213,7 +214,7 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 	/* The server's name for the model is the better one: requests may use aliases. */
 	if (f->model[0]) {
 		memcpy(r->model, f->model, sizeof(r->model));
-		q->model_told = true;
+		r->model_told = true;
 	}
 	if (f->finished || f->stop == 1 || f->finish_reason[0]) {
 		if (f->finish_reason[0])

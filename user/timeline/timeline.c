@@ -89,7 +89,7 @@ void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64
 {
 	struct rp_gap_info g = {
 		.model = q->r.model,
-		.asked = !q->model_told,
+		.asked = !q->r.model_told,
 		.source = chunk || !q->n_tasks ? RP_ITL_SERVER : RP_ITL_ENGINE,
 		.chunk = chunk,
 		.gap_ns = gap,
