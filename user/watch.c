@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* watch.c - the verb without a name: follow a running engine. */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -63,6 +64,7 @@ struct watch {
 	struct rp_run run;
 	struct rp_live *live;
 	struct rp_httpd *httpd;
+	double start_seconds; /* since the epoch */
 	struct target t[RP_MAX_PIDS];
 	unsigned n;
 	struct rp_hook_spec specs[RP_MAX_HOOKS];
@@ -369,15 +371,34 @@ static uint64_t resident_bytes(void)
 	return rss * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static char *metrics(void *ctx, size_t *len)
+static uint64_t open_fds(void)
+{
+	uint64_t n = 0;
+	DIR *d = opendir("/proc/self/fd");
+
+	if (!d)
+		return 0;
+	for (struct dirent *e = readdir(d); e; e = readdir(d))
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n - 1; /* less the one that this took */
+}
+
+static char *metrics(void *ctx, enum rp_expo_format format, size_t *len)
 {
 	struct watch *w = ctx;
-	struct rp_prom_process x = { .cpu_seconds = cpu_seconds(),
-				     .resident_bytes = resident_bytes() };
+	struct rp_prom_process x = { .format = format,
+				     .cpu_seconds = cpu_seconds(),
+				     .resident_bytes = resident_bytes(),
+				     .start_seconds = w->start_seconds };
+	struct rlimit files;
 	struct rp_ev_loss loss;
 	struct rp_stats st;
 	char *text;
 
+	x.open_fds = open_fds();
+	if (!getrlimit(RLIMIT_NOFILE, &files))
+		x.max_fds = files.rlim_cur;
 	pthread_mutex_lock(&w->run.lock);
 	if (!w->live) {
 		pthread_mutex_unlock(&w->run.lock);
@@ -1057,6 +1078,10 @@ int rp_watch(const struct rp_options *o)
 	st = rp_run_open(&w->run, o);
 	if (!st && strcmp(o->metrics, "off")) {
 		struct rp_prom_opts po = { .max_models = 32 };
+		struct timespec now;
+
+		clock_gettime(CLOCK_REALTIME, &now);
+		w->start_seconds = (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3;
 
 		w->run.prom = rp_prom_new(&po);
 		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));

@@ -658,12 +658,12 @@ static void test_promtool(void **s)
 
 /* ---- the server ---- */
 
-static char *some_text(void *ctx, size_t *len)
+static char *some_text(void *ctx, enum rp_expo_format format, size_t *len)
 {
 	if (*(bool *)ctx)
 		return NULL;
 	*len = 6;
-	return strdup("a_b 1\n");
+	return strdup(format == RP_EXPO_OPENMETRICS ? "a_b 2\n" : "a_b 1\n");
 }
 
 static int port_of(const struct rp_httpd *h)
@@ -735,6 +735,21 @@ static void test_http(void **s)
 	assert_int_equal(strncmp(buf, "HTTP/1.1 200 ", 13), 0);
 	assert_non_null(strstr(buf, "Content-Length: 6\r\n"));
 	assert_null(strstr(buf, "a_b 1"));
+	ask(port,
+	    "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+	    "Accept: text/plain;q=0.5,application/openmetrics-text;version=1.0.0\r\n\r\n",
+	    buf, sizeof(buf));
+	assert_non_null(strstr(
+		buf,
+		"Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"));
+	assert_non_null(strstr(buf, "\r\n\r\na_b 2\n"));
+	ask(port,
+	    "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: "
+	    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n\r\n",
+	    buf, sizeof(buf));
+	assert_non_null(strstr(
+		buf,
+		"Content-Type: application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited\r\n"));
 	ask(port, "GET /healthz" CLOSE, buf, sizeof(buf));
 	assert_non_null(strstr(buf, "\r\n\r\nok\n"));
 	ask(port, "GET /" CLOSE, buf, sizeof(buf));
@@ -836,12 +851,14 @@ static void test_http_addresses(void **s)
 /* Both sides under one mutex, as main has it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static char *locked_render(void *ctx, size_t *len)
+static char *locked_render(void *ctx, enum rp_expo_format format, size_t *len)
 {
+	struct rp_prom_process x = process;
 	char *t;
 
+	x.format = format;
 	pthread_mutex_lock(&lock);
-	t = rp_prom_render(ctx, &stats, &process, len);
+	t = rp_prom_render(ctx, &stats, &x, len);
 	pthread_mutex_unlock(&lock);
 	return t;
 }

@@ -4,7 +4,7 @@
  * thread of its own. Request heads, connections and idle time are bounded; a
  * body is never read. Written for 0.9.71 (enum MHD_Result) and later, 1.0 too.
  */
-#include "sink/sink.h"
+#include "sink/expo.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -59,6 +59,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *c, const char *u
 {
 	static int head_seen;
 	struct rp_httpd *h = cls;
+	enum rp_expo_format format;
 	char *text;
 	size_t len;
 
@@ -76,10 +77,12 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *c, const char *u
 		return say(c, MHD_HTTP_OK, "ok\n");
 	if (strcmp(url, "/metrics"))
 		return say(c, MHD_HTTP_NOT_FOUND, "not found; see /metrics and /healthz\n");
-	text = h->fn(h->ctx, &len);
+	format = rp_expo_negotiate(
+		MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT));
+	text = h->fn(h->ctx, format, &len);
 	if (!text)
 		return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "no metrics now\n");
-	return answer(c, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, len,
+	return answer(c, MHD_HTTP_OK, rp_expo_content_type[format], text, len,
 		      MHD_RESPMEM_MUST_FREE);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * prometheus.c - what /metrics says, text format 0.0.4. Counters come from
- * rp_stats; histograms are kept here, fed by records and gaps.
+ * prometheus.c - what /metrics says. Counters come from rp_stats; histograms are
+ * kept here, fed by records and gaps. How it is written is expo.c's.
  *
  * A histogram takes only what can be trusted: a figure that is null gives no
  * sample, and a record that a loss may have touched (partial, lost_events)
@@ -15,13 +15,9 @@
 
 /* ---- histograms ---- */
 
-/* Bounds as text (what `le` says) and as nanoseconds, or as a count. The sets of
+/* The `le` of text 0.0.4 are older than the canonical form, and stay. The sets of
  * times follow vLLM's (v1/metrics/buckets.py), with finer steps at the low end: a
  * probe sees queue times of microseconds. */
-struct bound {
-	const char *le;
-	int64_t at;
-};
 #define US(n, s)              \
 	{                     \
 		s, (n)*1000LL \
@@ -31,7 +27,7 @@ struct bound {
 		s, (n)*1000000LL \
 	}
 
-static const struct bound request_bounds[] = {
+static const struct rp_bound request_bounds[] = {
 	/* ttft, queue, prefill, decode, duration */
 	US(100, "0.0001"),   US(500, "0.0005"),	  MS(1, "0.001"),    MS(5, "0.005"),
 	MS(10, "0.01"),	     MS(20, "0.02"),	  MS(40, "0.04"),    MS(60, "0.06"),
@@ -41,7 +37,7 @@ static const struct bound request_bounds[] = {
 	MS(80000, "80"),     MS(160000, "160"),	  MS(320000, "320"), MS(640000, "640"),
 	MS(1280000, "1280"), MS(2560000, "2560"),
 };
-static const struct bound gap_bounds[] = {
+static const struct rp_bound gap_bounds[] = {
 	/* inter-token, inter-chunk */
 	US(100, "0.0001"), US(500, "0.0005"), MS(1, "0.001"),	   US(2500, "0.0025"),
 	MS(5, "0.005"),	   MS(10, "0.01"),    MS(25, "0.025"),	   MS(50, "0.05"),
@@ -51,7 +47,7 @@ static const struct bound gap_bounds[] = {
 	MS(10000, "10"),   MS(20000, "20"),   MS(40000, "40"),	   MS(80000, "80"),
 	MS(160000, "160"), MS(640000, "640"), MS(2560000, "2560"),
 };
-static const struct bound rtt_bounds[] = {
+static const struct rp_bound rtt_bounds[] = {
 	US(10, "0.00001"),  US(25, "0.000025"), US(50, "0.00005"), US(100, "0.0001"),
 	US(250, "0.00025"), US(500, "0.0005"),	MS(1, "0.001"),	   US(2500, "0.0025"),
 	MS(5, "0.005"),	    MS(10, "0.01"),	MS(25, "0.025"),   MS(50, "0.05"),
@@ -59,45 +55,24 @@ static const struct bound rtt_bounds[] = {
 	MS(2500, "2.5"),    MS(5000, "5"),	MS(10000, "10"),
 };
 /* Of one step: counts, not times. A step may bring nothing. */
-static const struct bound batch_bounds[] = {
+static const struct rp_bound batch_bounds[] = {
 	{ "0", 0 },	{ "1", 1 },	  { "2", 2 },	    { "4", 4 },	      { "8", 8 },
 	{ "16", 16 },	{ "32", 32 },	  { "64", 64 },	    { "128", 128 },   { "256", 256 },
 	{ "512", 512 }, { "1024", 1024 }, { "2048", 2048 }, { "4096", 4096 },
 };
 #define N(a) (sizeof(a) / sizeof(*(a)))
-#define MAX_BOUNDS 28
-_Static_assert(N(request_bounds) < MAX_BOUNDS && N(gap_bounds) < MAX_BOUNDS &&
-		       N(rtt_bounds) < MAX_BOUNDS && N(batch_bounds) < MAX_BOUNDS,
+_Static_assert(N(request_bounds) < RP_MAX_BOUNDS && N(gap_bounds) < RP_MAX_BOUNDS &&
+		       N(rtt_bounds) < RP_MAX_BOUNDS && N(batch_bounds) < RP_MAX_BOUNDS,
 	       "one more for +Inf");
 
-struct scale {
-	const struct bound *b;
-	size_t n;
-	bool counts; /* the unit is 1, not the nanosecond */
-};
-static const struct scale request_scale = { request_bounds, N(request_bounds), false };
-static const struct scale gap_scale = { gap_bounds, N(gap_bounds), false };
-static const struct scale rtt_scale = { rtt_bounds, N(rtt_bounds), false };
-static const struct scale batch_scale = { batch_bounds, N(batch_bounds), true };
+static const struct rp_scale request_scale = { request_bounds, N(request_bounds), false, true };
+static const struct rp_scale gap_scale = { gap_bounds, N(gap_bounds), false, true };
+static const struct rp_scale rtt_scale = { rtt_bounds, N(rtt_bounds), false, true };
+static const struct rp_scale batch_scale = { batch_bounds, N(batch_bounds), true, true };
 
-struct hist {
-	uint64_t bucket[MAX_BOUNDS]; /* not cumulative; the last used one is +Inf */
-	uint64_t count;
-	unsigned __int128 sum; /* 64 bits of nanoseconds are spent in a busy half year */
-};
-
-static void hist_add(struct hist *h, const struct scale *s, int64_t v, uint64_t times)
-{
-	size_t i = 0;
-
-	if (v < 0) /* derive.c and the timeline give none: a wrong one must not stick */
-		return;
-	while (i < s->n && v > s->b[i].at)
-		i++;
-	h->bucket[i] += times;
-	h->count += times;
-	h->sum += (unsigned __int128)v * times;
-}
+/* Of all histograms here: some 2 MiB at most. */
+#define MAX_NATIVE 1024
+#define MAX_EXEMPLARS 4096
 
 /* Per model and operation. */
 enum request_hist {
@@ -115,9 +90,9 @@ enum request_hist {
 
 struct model {
 	char name[RP_MODEL_MAX];
-	struct hist *ops[RP_OP_COUNT]; /* H_COUNT of them, made when first used */
-	struct hist *itl[2];	       /* scope: engine, server */
-	struct hist *icl;
+	struct rp_hist *ops[RP_OP_COUNT]; /* H_COUNT of them, made when first used */
+	struct rp_hist *itl[2];		  /* scope: engine, server */
+	struct rp_hist *icl;
 };
 
 /* Of one engine process. */
@@ -126,7 +101,7 @@ enum step_hist { S_TIME, S_TOKENS, S_REQUESTS, S_COUNT };
 struct core {
 	uint32_t pid;
 	int64_t index, last; /* instant of its last step */
-	struct hist h[S_COUNT];
+	struct rp_hist h[S_COUNT];
 };
 
 #define STATUS_MAX 600
@@ -136,10 +111,12 @@ struct rp_prom {
 	uint32_t n_models, max_models; /* models[0] is "other" */
 	uint32_t told;		       /* the last one that an answer told, 0 = none yet */
 	uint32_t last;		       /* index found last: tokens come in runs */
-	struct hist rtt;
+	struct rp_hist rtt;
 	struct core *cores[RP_MAX_CORES]; /* in order of their first step */
 	unsigned n_cores;
 	uint64_t requests[RP_END_COUNT][STATUS_MAX];
+	uint64_t other_models; /* a name had no room in the table: under "other" */
+	struct rp_hist_room room;
 };
 
 struct rp_prom *rp_prom_new(const struct rp_prom_opts *o)
@@ -148,6 +125,8 @@ struct rp_prom *rp_prom_new(const struct rp_prom_opts *o)
 
 	if (!p)
 		return NULL;
+	p->room.max_native = MAX_NATIVE;
+	p->room.max_exemplars = MAX_EXEMPLARS;
 	p->max_models = (o && o->max_models ? o->max_models : 32) + 1;
 	if (p->max_models > 1025)
 		p->max_models = 1025;
@@ -161,19 +140,32 @@ struct rp_prom *rp_prom_new(const struct rp_prom_opts *o)
 	return p;
 }
 
+static void drop(struct rp_prom *p, struct rp_hist *h, size_t n)
+{
+	for (size_t i = 0; h && i < n; i++)
+		rp_hist_free(&h[i], &p->room);
+	free(h);
+}
+
 void rp_prom_free(struct rp_prom *p)
 {
 	if (!p)
 		return;
 	for (uint32_t i = 0; i < p->n_models; i++) {
+		struct model *m = &p->models[i];
+
 		for (int o = 0; o < RP_OP_COUNT; o++)
-			free(p->models[i].ops[o]);
-		free(p->models[i].itl[0]);
-		free(p->models[i].itl[1]);
-		free(p->models[i].icl);
+			drop(p, m->ops[o], H_COUNT);
+		drop(p, m->itl[0], 1);
+		drop(p, m->itl[1], 1);
+		drop(p, m->icl, 1);
 	}
-	for (unsigned i = 0; i < p->n_cores; i++)
+	for (unsigned i = 0; i < p->n_cores; i++) {
+		for (int h = 0; h < S_COUNT; h++)
+			rp_hist_free(&p->cores[i]->h[h], &p->room);
 		free(p->cores[i]);
+	}
+	rp_hist_free(&p->rtt, &p->room);
 	free(p->models);
 	free(p);
 }
@@ -194,32 +186,36 @@ static struct model *find_model(struct rp_prom *p, const char *name, bool learn)
 			return &p->models[i];
 		}
 	}
-	if (!learn || p->n_models == p->max_models)
+	if (!learn || p->n_models == p->max_models) {
+		p->other_models += learn;
 		return &p->models[0];
+	}
 	p->last = p->n_models++;
 	m = &p->models[p->last];
 	strncpy(m->name, name, sizeof(m->name) - 1);
 	return m;
 }
 
-static struct hist *lazy(struct hist **h, size_t n)
+static struct rp_hist *lazy(struct rp_hist **h, size_t n)
 {
 	if (!*h)
 		*h = calloc(n, sizeof(**h));
 	return *h;
 }
 
-static void sample(struct hist *set, enum request_hist which, const struct rp_value *v)
+static void sample(struct rp_prom *p, struct rp_hist *set, enum request_hist which,
+		   const struct rp_value *v, const struct rp_exemplar_of *of)
 {
 	if (v->known)
-		hist_add(&set[which], &request_scale, v->i, 1);
+		rp_hist_add(&set[which], &request_scale, &p->room, v->i, 1, of);
 }
 
 void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 {
 	bool accepted = r->status >= 200 && r->status < 300;
 	struct model *m;
-	struct hist *set;
+	struct rp_exemplar_of of;
+	struct rp_hist *set;
 
 	p->requests[r->end][r->status > 0 && r->status < STATUS_MAX ? r->status : 0]++;
 
@@ -231,30 +227,31 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 	set = lazy(&m->ops[r->operation], H_COUNT);
 	if (!set)
 		return;
+	of = rp_exemplar_of(r);
 	/* what was cut may have held the true first token */
 	if (!(r->flags & RP_FLAG_TRUNCATED))
-		sample(set, H_TTFT, &r->v[RP_FIELD_S_TTFT]);
-	sample(set, H_QUEUE, &r->v[RP_FIELD_P_QUEUE]);
-	sample(set, H_PREFILL, &r->v[RP_FIELD_P_PREFILL]);
-	sample(set, H_BEFORE, &r->v[RP_FIELD_FE_BEFORE]);
+		sample(p, set, H_TTFT, &r->v[RP_FIELD_S_TTFT], &of);
+	sample(p, set, H_QUEUE, &r->v[RP_FIELD_P_QUEUE], &of);
+	sample(p, set, H_PREFILL, &r->v[RP_FIELD_P_PREFILL], &of);
+	sample(p, set, H_BEFORE, &r->v[RP_FIELD_FE_BEFORE], &of);
 	if (!(r->flags & RP_FLAG_TRUNCATED))
-		sample(set, H_AFTER, &r->v[RP_FIELD_FE_FIRST]);
+		sample(p, set, H_AFTER, &r->v[RP_FIELD_FE_FIRST], &of);
 	/* only those that had to: a 0 of all others would drown them */
 	if (r->v[RP_FIELD_SCH_PREEMPTIONS].known && r->v[RP_FIELD_SCH_PREEMPTIONS].i)
-		sample(set, H_PREEMPTED, &r->v[RP_FIELD_SCH_PREEMPTED]);
+		sample(p, set, H_PREEMPTED, &r->v[RP_FIELD_SCH_PREEMPTED], &of);
 	if (r->v[RP_FIELD_SCH_REQUEUES].known && r->v[RP_FIELD_SCH_REQUEUES].i)
-		sample(set, H_REQUEUE, &r->v[RP_FIELD_SCH_REQUEUE]);
+		sample(p, set, H_REQUEUE, &r->v[RP_FIELD_SCH_REQUEUE], &of);
 	/* a decode or a duration that was broken off is no measure of the server */
 	if (r->end == RP_END_COMPLETE) {
-		sample(set, H_DECODE, &r->v[RP_FIELD_P_DECODE]);
-		sample(set, H_DURATION, &r->v[RP_FIELD_S_DURATION]);
+		sample(p, set, H_DECODE, &r->v[RP_FIELD_P_DECODE], &of);
+		sample(p, set, H_DURATION, &r->v[RP_FIELD_S_DURATION], &of);
 	}
 }
 
 void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g)
 {
 	struct model *m = find_model(p, g->model, !g->asked);
-	struct hist *h;
+	struct rp_hist *h;
 
 	/* A name that a client made up: the server has most likely one, and told it before. */
 	if (g->asked && m == p->models)
@@ -264,13 +261,13 @@ void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g)
 	h = g->chunk ? lazy(&m->icl, 1) : lazy(&m->itl[g->source == RP_ITL_SERVER], 1);
 
 	if (h)
-		hist_add(h, &gap_scale, g->gap_ns, g->n);
+		rp_hist_add(h, &gap_scale, &p->room, g->gap_ns, g->n, NULL);
 }
 
 void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us)
 {
 	if (rtt_us >= 0 && rtt_us < INT64_MAX / 1000)
-		hist_add(&p->rtt, &rtt_scale, rtt_us * 1000, 1);
+		rp_hist_add(&p->rtt, &rtt_scale, &p->room, rtt_us * 1000, 1, NULL);
 }
 
 void rp_prom_step(struct rp_prom *p, const struct rp_step_info *s)
@@ -290,166 +287,41 @@ void rp_prom_step(struct rp_prom *p, const struct rp_step_info *s)
 		for (unsigned i = 1; i < p->n_cores; i++)
 			if (p->cores[i]->last < c->last)
 				c = p->cores[i];
+		for (int h = 0; h < S_COUNT; h++)
+			rp_hist_free(&c->h[h], &p->room);
 		memset(c, 0, sizeof(*c));
 	}
 	c->pid = s->pid;
 	c->index = s->index;
 	c->last = s->ts;
 	if (s->step_ns != RP_NONE)
-		hist_add(&c->h[S_TIME], &gap_scale, s->step_ns, 1);
+		rp_hist_add(&c->h[S_TIME], &gap_scale, &p->room, s->step_ns, 1, NULL);
 	if (s->cut) /* lower bounds are no samples */
 		return;
-	hist_add(&c->h[S_TOKENS], &batch_scale, s->tokens, 1);
-	hist_add(&c->h[S_REQUESTS], &batch_scale, s->requests, 1);
+	rp_hist_add(&c->h[S_TOKENS], &batch_scale, &p->room, s->tokens, 1, NULL);
+	rp_hist_add(&c->h[S_REQUESTS], &batch_scale, &p->room, s->requests, 1, NULL);
 }
 
-/* ---- text ---- */
+/* ---- writing ---- */
 
-#define LIT(b, s) rp_buf_put(b, s, sizeof(s) - 1)
-
-static void family(struct rp_buf *b, const char *name, const char *type, const char *help)
-{
-	LIT(b, "# HELP ");
-	rp_buf_str(b, name);
-	LIT(b, " ");
-	rp_buf_str(b, help);
-	LIT(b, "\n# TYPE ");
-	rp_buf_str(b, name);
-	LIT(b, " ");
-	rp_buf_str(b, type);
-	LIT(b, "\n");
-}
-
-/* Label values are UTF-8 with \, " and LF escaped; anything else that is a
- * control or no UTF-8 becomes U+FFFD. */
-static void label_value(struct rp_buf *b, const char *str)
-{
-	const unsigned char *s = (const unsigned char *)str;
-
-	while (*s) {
-		int n = rp_utf8_len(s);
-
-		if (*s == '\\' || *s == '"') {
-			LIT(b, "\\");
-			rp_buf_put(b, (const char *)s, 1);
-		} else if (*s == '\n') {
-			LIT(b, "\\n");
-		} else if (n < 0 || *s < 0x20 || *s == 0x7f) {
-			LIT(b, "\xef\xbf\xbd");
-		} else {
-			rp_buf_put(b, (const char *)s, (size_t)n);
-		}
-		s += n < 0 ? -n : n;
-	}
-}
-
-static void label(struct rp_buf *b, bool first, const char *key, const char *value)
-{
-	rp_buf_str(b, first ? "{" : ",");
-	rp_buf_str(b, key);
-	LIT(b, "=\"");
-	label_value(b, value);
-	LIT(b, "\"");
-}
-
-static void value(struct rp_buf *b, uint64_t v)
-{
-	LIT(b, " ");
-	rp_buf_u64(b, v);
-	LIT(b, "\n");
-}
-
-static void plain(struct rp_buf *b, const char *name, const char *type, const char *help,
+static void plain(struct rp_expo *e, const char *name, enum rp_expo_type type, const char *help,
 		  uint64_t v)
 {
-	family(b, name, type, help);
-	rp_buf_str(b, name);
-	value(b, v);
+	rp_expo_family(e, name, type, help);
+	rp_expo_u64(e, NULL, 0, v);
 }
+#define COUNTER RP_EXPO_COUNTER
+#define GAUGE RP_EXPO_GAUGE
 
-static void sample1(struct rp_buf *b, const char *name, const char *key, const char *label_val,
-		    uint64_t v)
-{
-	rp_buf_str(b, name);
-	label(b, true, key, label_val);
-	LIT(b, "}");
-	value(b, v);
-}
-
-static void labelled(struct rp_buf *b, const char *name, const char *help, const char *key,
+static void labelled(struct rp_expo *e, const char *name, const char *help, const char *key,
 		     const char *const *names, const uint64_t *v, size_t n)
 {
-	family(b, name, "counter", help);
+	rp_expo_family(e, name, COUNTER, help);
 	for (size_t i = 0; i < n; i++)
-		sample1(b, name, key, names[i], v[i]);
+		rp_expo_u64(e, &(struct rp_label){ key, names[i] }, 1, v[i]);
 }
 
-/* Seconds, exact, from nanoseconds. */
-static void seconds(struct rp_buf *b, unsigned __int128 ns)
-{
-	uint64_t s = (uint64_t)(ns / 1000000000u), frac = (uint64_t)(ns % 1000000000u);
-	char t[12];
-	int n;
-
-	rp_buf_u64(b, s);
-	if (!frac)
-		return;
-	n = snprintf(t, sizeof(t), ".%09u", (unsigned)frac);
-	while (t[n - 1] == '0')
-		n--;
-	rp_buf_put(b, t, (size_t)n);
-}
-
-struct labels {
-	const char *k[2], *v[2];
-};
-
-static void labels(struct rp_buf *b, const struct labels *l, const char *le)
-{
-	bool first = true;
-
-	for (int i = 0; i < 2; i++) {
-		if (l->k[i]) {
-			label(b, first, l->k[i], l->v[i]);
-			first = false;
-		}
-	}
-	if (le) {
-		label(b, first, "le", le);
-		first = false;
-	}
-	if (!first)
-		LIT(b, "}");
-}
-
-static void hist_put(struct rp_buf *b, const char *name, const struct labels *l,
-		     const struct scale *s, const struct hist *h)
-{
-	uint64_t cum = 0;
-
-	for (size_t i = 0; i <= s->n; i++) {
-		cum += h->bucket[i];
-		rp_buf_str(b, name);
-		LIT(b, "_bucket");
-		labels(b, l, i < s->n ? s->b[i].le : "+Inf");
-		value(b, cum);
-	}
-	rp_buf_str(b, name);
-	LIT(b, "_sum");
-	labels(b, l, NULL);
-	LIT(b, " ");
-	if (s->counts)
-		rp_buf_u64(b, (uint64_t)h->sum);
-	else
-		seconds(b, h->sum);
-	LIT(b, "\n");
-	rp_buf_str(b, name);
-	LIT(b, "_count");
-	labels(b, l, NULL);
-	value(b, h->count);
-}
-
-static void request_hists(struct rp_buf *b, const struct rp_prom *p)
+static void request_hists(struct rp_expo *e, const struct rp_prom *p)
 {
 	static const struct {
 		const char *name, *help;
@@ -475,45 +347,45 @@ static void request_hists(struct rp_buf *b, const struct rp_prom *p)
 	};
 
 	for (int h = 0; h < H_COUNT; h++) {
-		family(b, fam[h].name, "histogram", fam[h].help);
+		rp_expo_family(e, fam[h].name, RP_EXPO_HISTOGRAM, fam[h].help);
 		for (uint32_t i = 0; i < p->n_models; i++) {
 			const struct model *m = &p->models[i];
 
 			for (int o = 0; o < RP_OP_COUNT; o++) {
-				struct labels l = { { "model", "operation" },
-						    { m->name, rp_operation_names[o] } };
+				const struct rp_label l[] = {
+					{ "model", m->name }, { "operation", rp_operation_names[o] }
+				};
 
 				if (m->ops[o])
-					hist_put(b, fam[h].name, &l, &request_scale, &m->ops[o][h]);
+					rp_expo_hist(e, l, 2, &request_scale, &m->ops[o][h]);
 			}
 		}
 	}
 }
 
-static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
+static void gap_hists(struct rp_expo *e, const struct rp_prom *p)
 {
 	static const char *const scope[] = { "engine", "server" };
-	const char *name = "reqprobe_inter_token_latency_seconds";
 
-	family(b, name, "histogram",
-	       "Time between consecutive tokens of one choice; k tokens at once after a gap g count as k gaps of g/k. Scope engine where hooks see tokens, else server.");
+	rp_expo_family(
+		e, "reqprobe_inter_token_latency_seconds", RP_EXPO_HISTOGRAM,
+		"Time between consecutive tokens of one choice; k tokens at once after a gap g count as k gaps of g/k. Scope engine where hooks see tokens, else server.");
 	for (uint32_t i = 0; i < p->n_models; i++) {
 		for (int s = 0; s < 2; s++) {
-			struct labels l = { { "model", "scope" }, { p->models[i].name, scope[s] } };
+			const struct rp_label l[] = { { "model", p->models[i].name },
+						      { "scope", scope[s] } };
 
 			if (p->models[i].itl[s])
-				hist_put(b, name, &l, &gap_scale, p->models[i].itl[s]);
+				rp_expo_hist(e, l, 2, &gap_scale, p->models[i].itl[s]);
 		}
 	}
-	name = "reqprobe_inter_chunk_latency_seconds";
-	family(b, name, "histogram",
-	       "Server scope: time between consecutive events with generated text of one response.");
-	for (uint32_t i = 0; i < p->n_models; i++) {
-		struct labels l = { { "model" }, { p->models[i].name } };
-
+	rp_expo_family(
+		e, "reqprobe_inter_chunk_latency_seconds", RP_EXPO_HISTOGRAM,
+		"Server scope: time between consecutive events with generated text of one response.");
+	for (uint32_t i = 0; i < p->n_models; i++)
 		if (p->models[i].icl)
-			hist_put(b, name, &l, &gap_scale, p->models[i].icl);
-	}
+			rp_expo_hist(e, &(struct rp_label){ "model", p->models[i].name }, 1,
+				     &gap_scale, p->models[i].icl);
 }
 
 /* ---- the engines' schedulers ---- */
@@ -521,7 +393,8 @@ static void gap_hists(struct rp_buf *b, const struct rp_prom *p)
 /* An index names an engine process, unless two have the same: several engines
  * watched at once, or one that came back. Then both get their pid, too. */
 struct core_labels {
-	struct labels l;
+	struct rp_label l[2];
+	size_t n;
 	char index[24], pid[12];
 };
 
@@ -536,7 +409,9 @@ static void core_labels(struct core_labels *c, const struct rp_prom *p, const st
 		shared |= p->cores[i]->index == index && p->cores[i]->pid != pid;
 	snprintf(c->index, sizeof(c->index), "%lld", (long long)index);
 	snprintf(c->pid, sizeof(c->pid), "%u", pid);
-	c->l = (struct labels){ { "engine_index", shared ? "pid" : NULL }, { c->index, c->pid } };
+	c->l[0] = (struct rp_label){ "engine_index", c->index };
+	c->l[1] = (struct rp_label){ "pid", c->pid };
+	c->n = shared ? 2 : 1;
 }
 
 /* Which of them have the figure. */
@@ -556,53 +431,55 @@ static bool core_has(const struct rp_core *c, enum core_has h)
 	}
 }
 
-static void cores(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+static void cores(struct rp_expo *e, const struct rp_prom *p, const struct rp_stats *s)
 {
 	enum what { U64, I64, DBL };
 #define CORE(f) offsetof(struct rp_core, f)
 	static const struct {
-		const char *name, *type, *help;
+		const char *name;
+		enum rp_expo_type type;
+		const char *help;
 		size_t at;
 		enum what what;
 		enum core_has has;
 	} fam[] = {
-		{ "reqprobe_scheduler_requests_running", "gauge",
+		{ "reqprobe_scheduler_requests_running", GAUGE,
 		  "Requests in the engine's batch, as its scheduler tells.", CORE(running), I64,
 		  HAS_NOW },
-		{ "reqprobe_scheduler_requests_waiting", "gauge",
+		{ "reqprobe_scheduler_requests_waiting", GAUGE,
 		  "Requests waiting in the engine, as its scheduler tells.", CORE(waiting), I64,
 		  HAS_NOW },
-		{ "reqprobe_scheduler_kv_cache_usage_ratio", "gauge",
+		{ "reqprobe_scheduler_kv_cache_usage_ratio", GAUGE,
 		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells.",
 		  CORE(kv_usage), DBL, HAS_NOW },
-		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", "counter",
+		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", COUNTER,
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), U64,
 		  HAS_STATS },
-		{ "reqprobe_scheduler_prefix_cache_hits_tokens_total", "counter",
+		{ "reqprobe_scheduler_prefix_cache_hits_tokens_total", COUNTER,
 		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), U64, HAS_STATS },
-		{ "reqprobe_scheduler_preemptions_total", "counter",
+		{ "reqprobe_scheduler_preemptions_total", COUNTER,
 		  "Times the engine took a running request off again.", CORE(preemptions), U64,
 		  HAS_ALWAYS },
-		{ "reqprobe_scheduler_spec_drafts_total", "counter",
+		{ "reqprobe_scheduler_spec_drafts_total", COUNTER,
 		  "Speculative decoding: drafts made.", CORE(spec_drafts), U64, HAS_SPEC },
-		{ "reqprobe_scheduler_spec_draft_tokens_total", "counter",
+		{ "reqprobe_scheduler_spec_draft_tokens_total", COUNTER,
 		  "Speculative decoding: tokens drafted.", CORE(spec_draft_tokens), U64, HAS_SPEC },
-		{ "reqprobe_scheduler_spec_accepted_tokens_total", "counter",
+		{ "reqprobe_scheduler_spec_accepted_tokens_total", COUNTER,
 		  "Speculative decoding: drafted tokens that were accepted.",
 		  CORE(spec_accepted_tokens), U64, HAS_SPEC },
-		{ "reqprobe_scheduler_steps_total", "counter",
+		{ "reqprobe_scheduler_steps_total", COUNTER,
 		  "Steps of the engine's scheduler that were told of.", CORE(steps), U64,
 		  HAS_ALWAYS },
-		{ "reqprobe_scheduler_tokens_total", "counter", "Tokens generated in steps.",
+		{ "reqprobe_scheduler_tokens_total", COUNTER, "Tokens generated in steps.",
 		  CORE(tokens), U64, HAS_ALWAYS },
-		{ "reqprobe_scheduler_outputs_total", "counter",
+		{ "reqprobe_scheduler_outputs_total", COUNTER,
 		  "Requests with an output in a step, summed over steps.", CORE(outputs), U64,
 		  HAS_ALWAYS },
 	};
 #undef CORE
 	static const struct {
 		const char *name, *help;
-		const struct scale *scale;
+		const struct rp_scale *scale;
 	} hist[S_COUNT] = {
 		[S_TIME] = { "reqprobe_step_seconds",
 			     "Engine scope: time from one step of the scheduler to the next while it is busy.",
@@ -632,119 +509,119 @@ static void cores(struct rp_buf *b, const struct rp_prom *p, const struct rp_sta
 						 fam[f].what == I64 && v < 0)
 				continue; /* not told */
 			if (!said)
-				family(b, fam[f].name, fam[f].type, fam[f].help);
+				rp_expo_family(e, fam[f].name, fam[f].type, fam[f].help);
 			said = true;
 			core_labels(&l, p, s, c->pid, c->index);
-			rp_buf_str(b, fam[f].name);
-			labels(b, &l.l, NULL);
-			if (fam[f].what == DBL) {
-				LIT(b, " ");
-				rp_buf_double(b, d);
-				LIT(b, "\n");
-			} else {
-				value(b, (uint64_t)v);
-			}
+			if (fam[f].what == DBL)
+				rp_expo_double(e, l.l, l.n, d);
+			else
+				rp_expo_u64(e, l.l, l.n, (uint64_t)v);
 		}
 	}
 	for (int h = 0; h < S_COUNT && p->n_cores; h++) {
-		family(b, hist[h].name, "histogram", hist[h].help);
+		rp_expo_family(e, hist[h].name, RP_EXPO_HISTOGRAM, hist[h].help);
 		for (unsigned i = 0; i < p->n_cores; i++) {
 			core_labels(&l, p, s, p->cores[i]->pid, p->cores[i]->index);
-			hist_put(b, hist[h].name, &l.l, hist[h].scale, &p->cores[i]->h[h]);
+			rp_expo_hist(e, l.l, l.n, hist[h].scale, &p->cores[i]->h[h]);
 		}
 	}
 }
 
-static void messages(struct rp_buf *b, const struct rp_stats *s)
+static void messages(struct rp_expo *e, const struct rp_stats *s)
 {
 	static const char *const result[] = { "decoded", "cut", "bad", "repeated" };
 	const uint64_t v[] = { s->messages, s->messages_cut, s->messages_bad,
 			       s->messages_repeated };
 
 	labelled(
-		b, "reqprobe_engine_messages_total",
+		e, "reqprobe_engine_messages_total",
 		"Messages between the engine's processes: decoded, cut at the capture limit, malformed or of an unknown layout, or handed over twice.",
 		"result", result, v, N(v));
-	plain(b, "reqprobe_engine_requests_unclaimed_total", "counter",
+	plain(e, "reqprobe_engine_requests_unclaimed_total", COUNTER,
 	      "Requests of the engine whose HTTP request was never found.", s->tasks_unclaimed);
 }
 
 /* ---- the rest ---- */
 
-static void requests(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+static void requests(struct rp_expo *e, const struct rp_prom *p, const struct rp_stats *s)
 {
 	const char *name = "reqprobe_requests_total";
 
-	family(b, name, "counter",
-	       "Finished inference requests by how they ended and HTTP status; status none when no response was seen.");
-	for (int e = 0; e < RP_END_COUNT; e++) {
+	rp_expo_family(
+		e, name, COUNTER,
+		"Finished inference requests by how they ended and HTTP status; status none when no response was seen.");
+	for (int i = 0; i < RP_END_COUNT; i++) {
 		for (int c = 0; c < STATUS_MAX; c++) {
 			char status[8] = "none";
 
 			/* one series is there from the start, so that rates have a beginning */
-			if (!p->requests[e][c] && !(e == RP_END_COMPLETE && c == 200))
+			if (!p->requests[i][c] && !(i == RP_END_COMPLETE && c == 200))
 				continue;
 			if (c)
 				snprintf(status, sizeof(status), "%d", c);
-			rp_buf_str(b, name);
-			label(b, true, "end", rp_end_names[e]);
-			label(b, false, "status", status);
-			LIT(b, "}");
-			value(b, p->requests[e][c]);
+			rp_expo_u64(e,
+				    (struct rp_label[]){ { "end", rp_end_names[i] },
+							 { "status", status } },
+				    2, p->requests[i][c]);
 		}
 	}
-	plain(b, "reqprobe_requests_started_total", "counter",
+	plain(e, "reqprobe_requests_started_total", COUNTER,
 	      "Inference requests seen to start: the finished ones of all ends, those in flight, and those proxied.",
 	      s->started + s->proxied); /* found out later: a counter may not go back */
-	plain(b, "reqprobe_requests_in_flight", "gauge", "Inference requests not yet finished.",
+	plain(e, "reqprobe_requests_in_flight", GAUGE, "Inference requests not yet finished.",
 	      s->in_flight);
 	if (s->scheduler_known) {
-		plain(b, "reqprobe_requests_waiting", "gauge",
+		plain(e, "reqprobe_requests_waiting", GAUGE,
 		      "Engine tasks queued and not yet scheduled.", s->waiting);
-		plain(b, "reqprobe_requests_running", "gauge",
+		plain(e, "reqprobe_requests_running", GAUGE,
 		      "Engine tasks scheduled and not yet ended.", s->running);
 	}
-	plain(b, "reqprobe_other_requests_total", "counter",
+	plain(e, "reqprobe_other_requests_total", COUNTER,
 	      "HTTP requests that are no inference (health checks, metrics, model lists): counted, not recorded.",
 	      s->other_paths);
-	plain(b, "reqprobe_requests_proxied_total", "counter",
+	plain(e, "reqprobe_requests_proxied_total", COUNTER,
 	      "Requests seen on their way through a proxy of the watched tree: recorded where the engine serves them.",
 	      s->proxied);
-	plain(b, "reqprobe_requests_not_joined_total", "counter",
+	plain(e, "reqprobe_requests_not_joined_total", COUNTER,
 	      "Finished requests for which no engine task was found though hooks are attached.",
 	      s->not_joined);
 }
 
-static void loss(struct rp_buf *b, const struct rp_stats *s, const struct rp_prom_process *x)
+static void loss(struct rp_expo *e, const struct rp_prom *p, const struct rp_stats *s,
+		 const struct rp_prom_process *x)
 {
-	static const char *const limit[] = { "conns",  "requests", "tasks",
-					     "memory", "marks",	   "cores" };
-	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks,	s->limit_cores };
+	static const char *const limit[] = { "conns",  "requests",  "tasks",
+					     "memory", "marks",	    "cores",
+					     "models", "exemplars", "native_histograms" };
+	const uint64_t limits[] = {
+		s->limit_conns,	 s->limit_requests,   s->limit_tasks,
+		s->limit_memory, s->limit_marks,      s->limit_cores,
+		p->other_models, p->room.no_exemplar, p->room.no_native,
+	};
 
-	labelled(b, "reqprobe_events_total",
+	labelled(e, "reqprobe_events_total",
 		 "Events the kernel side saw, lost ones included, by class.", "class",
 		 rp_class_names, s->seen, RP_CLASS_COUNT);
-	labelled(b, "reqprobe_events_lost_total", "Events lost because the ring buffer was full.",
+	labelled(e, "reqprobe_events_lost_total", "Events lost because the ring buffer was full.",
 		 "class", rp_class_names, s->lost, RP_CLASS_COUNT);
-	labelled(b, "reqprobe_map_full_total", "Inserts refused because a BPF map was full.", "map",
+	labelled(e, "reqprobe_map_full_total", "Inserts refused because a BPF map was full.", "map",
 		 rp_map_names, s->map_full, RP_MAP_COUNT);
-	labelled(b, "reqprobe_limit_hits_total",
+	labelled(e, "reqprobe_limit_hits_total",
 		 "Times a configured limit of the daemon cut something.", "limit", limit, limits,
 		 N(limits));
-	plain(b, "reqprobe_stream_bytes_lost_total", "counter",
+	plain(e, "reqprobe_stream_bytes_lost_total", COUNTER,
 	      "Bytes of followed connections that never reached the daemon.", s->bytes_lost);
-	plain(b, "reqprobe_stream_bytes_cut_total", "counter",
+	plain(e, "reqprobe_stream_bytes_cut_total", COUNTER,
 	      "Bytes of followed connections beyond the capture limit of one call.", s->bytes_cut);
-	plain(b, "reqprobe_invalid_order_total", "counter",
+	plain(e, "reqprobe_invalid_order_total", COUNTER,
 	      "Pairs of instants that were out of order and dropped.", s->invalid_order);
-	plain(b, "reqprobe_parse_errors_total", "counter",
+	plain(e, "reqprobe_parse_errors_total", COUNTER,
 	      "Messages that were not what their headers said.", s->parse_errors);
-	plain(b, "reqprobe_records_failed_total", "counter",
+	plain(e, "reqprobe_records_failed_total", COUNTER,
 	      "Records that could not be written to the JSONL file.", x->jsonl_failed);
 }
 
-static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_stats *s)
+static void network(struct rp_expo *e, const struct rp_prom *p, const struct rp_stats *s)
 {
 	static const char *const proto[] = { "tls", "http2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
@@ -757,58 +634,60 @@ static void network(struct rp_buf *b, const struct rp_prom *p, const struct rp_s
 		[RP_PROTO_TLS] = "tls",		[RP_PROTO_HTTP2] = "http2",
 		[RP_PROTO_OTHER] = "other",	[RP_PROTO_MIDSTREAM] = "midstream",
 	};
-	static const struct labels none;
 
-	family(b, "reqprobe_handshake_rtt_seconds", "histogram",
-	       "The kernel's own round-trip sample of the TCP handshake, one for each connection accepted.");
-	hist_put(b, "reqprobe_handshake_rtt_seconds", &none, &rtt_scale, &p->rtt);
+	rp_expo_family(
+		e, "reqprobe_handshake_rtt_seconds", RP_EXPO_HISTOGRAM,
+		"The kernel's own round-trip sample of the TCP handshake, one for each connection accepted.");
+	rp_expo_hist(e, NULL, 0, &rtt_scale, &p->rtt);
 	labelled(
-		b, "reqprobe_handshakes_untrusted_total",
+		e, "reqprobe_handshakes_untrusted_total",
 		"Handshakes without a usable sample: retransmitted SYN or SYN-ACK, or none taken (SYN cookies, fast open).",
 		"reason", reason, untrusted, N(untrusted));
-	plain(b, "reqprobe_connections", "gauge", "Server-side connections open now.",
+	plain(e, "reqprobe_connections", GAUGE, "Server-side connections open now.",
 	      s->connections);
-	labelled(b, "reqprobe_connections_classified_total",
+	labelled(e, "reqprobe_connections_classified_total",
 		 "Connections by what their first bytes are.", "protocol", seen, s->conns_by_proto,
 		 RP_PROTO_COUNT);
 	labelled(
-		b, "reqprobe_unobserved_connections_total",
+		e, "reqprobe_unobserved_connections_total",
 		"Connections whose requests can't be seen, by protocol; io_uring: ended without a byte seen in a process that has one.",
 		"protocol", proto, unobserved, N(unobserved));
 }
 
-static void hooks(struct rp_buf *b, const struct rp_stats *s, const struct rp_engine *e)
+static void hooks(struct rp_expo *e, const struct rp_stats *s, const struct rp_engine *t)
 {
-	const char *name = "reqprobe_hook_hits_total";
-
-	if (!e || !e->n_hooks)
+	if (!t || !t->n_hooks)
 		return;
-	family(b, name, "counter", "Entries of hooked engine functions.");
-	for (size_t i = 0; i < e->n_hooks && i < RP_MAX_HOOKS; i++) {
+	rp_expo_family(e, "reqprobe_hook_hits_total", COUNTER,
+		       "Entries of hooked engine functions.");
+	for (size_t i = 0; i < t->n_hooks && i < RP_MAX_HOOKS; i++) {
 		uint64_t sum = 0;
 		bool again = false;
 
 		/* variants of one function share its plain name: one series */
-		for (size_t j = 0; j < e->n_hooks && j < RP_MAX_HOOKS; j++) {
-			if (strcmp(e->hooks[i].function, e->hooks[j].function))
+		for (size_t j = 0; j < t->n_hooks && j < RP_MAX_HOOKS; j++) {
+			if (strcmp(t->hooks[i].function, t->hooks[j].function))
 				continue;
 			again |= j < i;
 			sum += s->hook_hits[j];
 		}
 		if (!again)
-			sample1(b, name, "hook", e->hooks[i].function, sum);
+			rp_expo_u64(e, &(struct rp_label){ "hook", t->hooks[i].function }, 1, sum);
 	}
 }
 
-static void own_cost(struct rp_buf *b, const struct rp_stats *s, const struct rp_prom_process *x)
+static void own_cost(struct rp_expo *e, const struct rp_stats *s, const struct rp_prom_process *x)
 {
 	/* programs of one name (several objects) share a series, too */
-	family(b, "reqprobe_bpf_run_seconds_total", "counter",
-	       "Time spent in a BPF program, as the kernel accounts it; it runs in the traced process.");
+	rp_expo_family(
+		e, "reqprobe_bpf_run_seconds_total", COUNTER,
+		"Time spent in a BPF program, as the kernel accounts it; it runs in the traced process.");
 	for (int which = 0; which < 2; which++) {
 		if (which)
-			family(b, "reqprobe_bpf_runs_total", "counter", "Runs of a BPF program.");
+			rp_expo_family(e, "reqprobe_bpf_runs_total", COUNTER,
+				       "Runs of a BPF program.");
 		for (size_t i = 0; i < x->n_progs; i++) {
+			const struct rp_label l = { "program", x->progs[i].name };
 			uint64_t sum = 0;
 			bool again = false;
 
@@ -820,31 +699,33 @@ static void own_cost(struct rp_buf *b, const struct rp_stats *s, const struct rp
 			}
 			if (again)
 				continue;
-			if (which) {
-				sample1(b, "reqprobe_bpf_runs_total", "program", x->progs[i].name,
-					sum);
-				continue;
-			}
-			LIT(b, "reqprobe_bpf_run_seconds_total");
-			label(b, true, "program", x->progs[i].name);
-			LIT(b, "} ");
-			seconds(b, sum);
-			LIT(b, "\n");
+			if (which)
+				rp_expo_u64(e, &l, 1, sum);
+			else
+				rp_expo_seconds(e, &l, 1, sum);
 		}
 	}
-	plain(b, "reqprobe_ring_backlog_bytes", "gauge", "Bytes waiting in the ring buffer.",
+	plain(e, "reqprobe_ring_backlog_bytes", GAUGE, "Bytes waiting in the ring buffer.",
 	      x->ring_backlog_bytes);
-	plain(b, "reqprobe_timeline_memory_bytes", "gauge", "Memory held for requests in flight.",
+	plain(e, "reqprobe_timeline_memory_bytes", GAUGE, "Memory held for requests in flight.",
 	      s->memory);
-	plain(b, "reqprobe_timeline_events_total", "counter", "Events the daemon has worked off.",
+	plain(e, "reqprobe_timeline_events_total", COUNTER, "Events the daemon has worked off.",
 	      s->events);
-	family(b, "process_cpu_seconds_total", "counter",
-	       "User and system CPU time of the daemon.");
-	LIT(b, "process_cpu_seconds_total ");
-	rp_buf_double(b, x->cpu_seconds);
-	LIT(b, "\n");
-	plain(b, "process_resident_memory_bytes", "gauge", "Resident memory of the daemon.",
+	rp_expo_family(e, "process_cpu_seconds_total", COUNTER,
+		       "User and system CPU time of the daemon.");
+	rp_expo_double(e, NULL, 0, x->cpu_seconds);
+	plain(e, "process_resident_memory_bytes", GAUGE, "Resident memory of the daemon.",
 	      x->resident_bytes);
+	if (x->start_seconds > 0) {
+		rp_expo_family(e, "process_start_time_seconds", GAUGE,
+			       "Start of the daemon since the epoch.");
+		rp_expo_double(e, NULL, 0, x->start_seconds);
+	}
+	if (x->max_fds) {
+		plain(e, "process_open_fds", GAUGE, "Open file descriptors of the daemon.",
+		      x->open_fds);
+		plain(e, "process_max_fds", GAUGE, "How many it may open.", x->max_fds);
+	}
 }
 
 char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,
@@ -855,31 +736,35 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 	static const char *const what[] = { "request", "response" };
 	const uint64_t bytes[] = { s->bytes_rx, s->bytes_tx };
 	struct rp_buf b = { 0 };
-	struct rp_expo e = { .b = &b };
+	struct rp_expo e = { .b = &b, .format = x->format };
+	struct rp_label version = { "version", RP_VERSION };
+	struct rp_label engine = { "engine", x->engine ? x->engine : "unknown" };
 
-	family(&b, "reqprobe_build_info", "gauge", "Version of reqprobe; the value is always 1.");
-	sample1(&b, "reqprobe_build_info", "version", RP_VERSION, 1);
-	family(&b, "reqprobe_engine_info", "gauge",
-	       "Engine that is watched; the value is always 1.");
-	sample1(&b, "reqprobe_engine_info", "engine", x->engine ? x->engine : "unknown", 1);
-	requests(&b, p, s);
-	request_hists(&b, p);
-	gap_hists(&b, p);
-	cores(&b, p, s);
-	messages(&b, s);
+	rp_expo_family(&e, "reqprobe_build_info", GAUGE,
+		       "Version of reqprobe; the value is always 1.");
+	rp_expo_u64(&e, &version, 1, 1);
+	rp_expo_family(&e, "reqprobe_engine_info", GAUGE,
+		       "Engine that is watched; the value is always 1.");
+	rp_expo_u64(&e, &engine, 1, 1);
+	requests(&e, p, s);
+	request_hists(&e, p);
+	gap_hists(&e, p);
+	cores(&e, p, s);
+	messages(&e, s);
 	labelled(
-		&b, "reqprobe_tokens_total",
+		&e, "reqprobe_tokens_total",
 		"Tokens of prompts (input) and of completions (output), by the best source at hand.",
 		"direction", direction, tokens, 2);
-	labelled(&b, "reqprobe_bytes_total",
+	labelled(&e, "reqprobe_bytes_total",
 		 "Bytes of inference requests and responses on the socket.", "direction", what,
 		 bytes, 2);
-	network(&b, p, s);
-	loss(&b, s, x);
-	hooks(&b, s, x->table);
-	own_cost(&b, s, x);
+	network(&e, p, s);
+	loss(&e, p, s, x);
+	hooks(&e, s, x->table);
+	own_cost(&e, s, x);
 	if (x->more)
 		x->more(x->ctx, &e);
+	rp_expo_end(&e);
 
 	rp_buf_put(&b, "", 1);
 	if (b.oom) {

@@ -123,6 +123,13 @@ void rp_term_free(struct rp_term *t);
  */
 struct rp_prom;
 struct rp_expo;
+enum rp_expo_format {
+	RP_EXPO_TEXT, /* 0.0.4 */
+	RP_EXPO_TEXT_1,
+	RP_EXPO_OPENMETRICS, /* 1.0.0 */
+	RP_EXPO_PROTOBUF,
+	RP_EXPO_FORMATS
+};
 /* What is not in rp_stats; filled by the caller at each scrape. */
 struct rp_prom_process {
 	double cpu_seconds; /* of the daemon */
@@ -133,6 +140,9 @@ struct rp_prom_process {
 	const struct rp_engine *table; /* hook names for hook hits; may be NULL */
 	uint64_t jsonl_failed;
 	uint64_t ring_backlog_bytes;
+	enum rp_expo_format format;
+	double start_seconds;	    /* of the daemon, since the epoch; 0 = unknown */
+	uint64_t open_fds, max_fds; /* 0 = unknown */
 	/* families of others, after ours; may be NULL */
 	void (*more)(void *ctx, struct rp_expo *e);
 	void *ctx;
@@ -145,16 +155,17 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r);
 void rp_prom_gap(struct rp_prom *p, const struct rp_gap_info *g);
 void rp_prom_handshake(struct rp_prom *p, int64_t rtt_us);
 void rp_prom_step(struct rp_prom *p, const struct rp_step_info *s);
-/* Text format 0.0.4, malloc'd. */
+/* In the format asked for, malloc'd. */
 char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,
 		     size_t *len);
 void rp_prom_free(struct rp_prom *p);
 
 /* ---- http.c: /metrics and /healthz by libmicrohttpd, its own thread ---- */
 struct rp_httpd;
-/* malloc'd text; NULL: 503. Called in the server's thread: take main's mutex
- * inside, and never hold it around rp_httpd_stop(), which joins that thread. */
-typedef char *(*rp_httpd_metrics_fn)(void *ctx, size_t *len);
+/* malloc'd, in the format that the scraper likes best; NULL: 503. Called in the
+ * server's thread: take main's mutex inside, and never hold it around
+ * rp_httpd_stop(), which joins that thread. */
+typedef char *(*rp_httpd_metrics_fn)(void *ctx, enum rp_expo_format format, size_t *len);
 /* May it stand as addr of rp_httpd_start()? */
 bool rp_httpd_address(const char *addr);
 /* addr "127.0.0.1:9479", "[::1]:0", ":9479" = loopback. port 0 = any free one.
