@@ -291,6 +291,8 @@ static void read_stats(const struct dec *d, size_t at, struct rp_vllm_stats *s)
 			map_int(&m, &s->running);
 		} else if (map_key(&m, "num_waiting_reqs")) {
 			map_int(&m, &s->waiting);
+		} else if (map_key(&m, "num_skipped_waiting_reqs")) {
+			map_int(&m, &s->deferred);
 		} else if (map_key(&m, "kv_cache_usage") || map_key(&m, "gpu_cache_usage")) {
 			if (!read_num(d, m.value, &s->kv_usage))
 				s->kv_usage = NAN;
@@ -313,6 +315,10 @@ static void read_prefill(const struct dec *d, size_t at, struct rp_vllm_output *
 			map_int(&m, &o->prompt_tokens);
 		else if (map_key(&m, "num_cached_tokens"))
 			map_int(&m, &o->cached_tokens);
+		else if (map_key(&m, "num_local_cached_tokens"))
+			map_int(&m, &o->cached_local);
+		else if (map_key(&m, "num_external_cached_tokens"))
+			map_int(&m, &o->cached_external);
 	}
 }
 
@@ -445,6 +451,7 @@ static int decode_output(const struct dec *d, size_t *at, struct rp_vllm_output 
 	old = it.n < 10;
 	o->n_events = o->more_events = 0;
 	o->prompt_tokens = o->cached_tokens = RP_VLLM_UNKNOWN;
+	o->cached_local = o->cached_external = RP_VLLM_UNKNOWN;
 	if (!read_id(d, off[0], &o->id, &o->id_len)) /* too long: this one is not told */
 		return peek_str(d, off[0], &o->id, &o->id_len) ? 0 : -EBADMSG;
 	if (!count_ids(d, off[1], &o->tokens))

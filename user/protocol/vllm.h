@@ -70,6 +70,8 @@ struct rp_vllm_output {
 	/* of a prefill: on its first output; cached_tokens on all of 0.9 to 0.19 */
 	int64_t prompt_tokens; /* RP_VLLM_UNKNOWN: not told (before 0.20) */
 	int64_t cached_tokens; /* prefix cache; 0.9+ */
+	/* of these, from the engine's own cache and from a KV connector; 0.20+ */
+	int64_t cached_local, cached_external;
 	struct rp_vllm_event events[RP_VLLM_EVENTS];
 	uint32_t n_events; /* <= RP_VLLM_EVENTS */
 	uint32_t more_events;
@@ -78,7 +80,8 @@ struct rp_vllm_output {
 /* SchedulerStats: what is not told is RP_VLLM_UNKNOWN (kv_usage: NAN). */
 struct rp_vllm_stats {
 	int64_t running, waiting;
-	double kv_usage;		     /* 0..1 */
+	int64_t deferred; /* waits, but not for capacity: not in waiting; 0.17+ */
+	double kv_usage;  /* 0..1 */
 	int64_t prefix_queries, prefix_hits; /* tokens, since the last message */
 	bool prefix_reset;
 	int64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens; /* since the last message */

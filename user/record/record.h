@@ -189,6 +189,19 @@ struct rp_mark {
 enum rp_estimate { RP_EST_NONE, RP_EST_STEPS, RP_EST_COUNT };
 extern const char *const rp_estimate_names[RP_EST_COUNT]; /* "steps" */
 
+/*
+ * One of the engine's own requests: a choice, or a prompt of several, that one HTTP
+ * request was split into. Instants as those of the record; RP_NONE unknown.
+ */
+struct rp_engine_request {
+	int64_t t_queued, t_scheduled, t_first, t_last;
+	int64_t tokens, prompt, cached, preemptions;
+	int64_t index;	    /* of the engine */
+	const char *finish; /* stop, length, abort, ... as the engine or, for a stop string, the
+			     * response says; "" unknown */
+	bool estimated;	    /* its t_queued and t_scheduled are */
+};
+
 #define RP_REQUEST_IDS 8
 #define RP_ENGINE_ID_MAX 128
 #define RP_CHOICES_TOLD 64
@@ -213,6 +226,7 @@ struct rp_record {
 	int status; /* 0 = none seen */
 	int stream; /* -1 unknown */
 	int choices;
+	int asked_n, asked_prompts; /* of the request's body, 1 where it names none; 0 not read */
 	/* peers; family AF_INET, AF_INET6, AF_UNIX or 0 */
 	uint16_t family, lport, rport;
 	uint8_t laddr[16], raddr[16];
@@ -262,6 +276,9 @@ struct rp_record {
 	enum rp_reason engine_why; /* why engine figures are absent, NONE if joined */
 	enum rp_reason stream_why; /* why event times are absent */
 	uint32_t flags;
+	/* the engine's own requests behind this one; owned by the timeline */
+	const struct rp_engine_request *engine_requests;
+	unsigned n_engine_requests, more_engine_requests; /* those there was no room for */
 	/* derived, by rp_derive() */
 	struct rp_value v[RP_FIELD_COUNT];
 	enum rp_token_source token_source;

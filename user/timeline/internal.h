@@ -25,6 +25,9 @@
 /* Totals that run ahead of what was delivered are a loss after this long. */
 #define RP_SUSPECT_NS (200 * 1000000LL)
 
+/* Engine requests of one record that observers are told of. */
+#define RP_ENGINE_REQUESTS_TOLD 512
+
 struct task;
 struct request;
 
@@ -175,6 +178,8 @@ struct request {
 	int64_t finished_at; /* HTTP side is over, waits for the engine's */
 	uint64_t held_for;   /* connection whose reset would still tell who ended it */
 	struct marks eng, chunk;
+	int64_t request_length, response_length; /* Content-Length, RP_NONE none */
+	bool proxied;
 	/* messages: the id it is waited for under */
 	char id_key[RP_ID_MAX];
 	uint64_t id_hash;
@@ -211,9 +216,10 @@ struct rp_timeline {
 	uint32_t hook_seq[RP_MAX_HOOKS];
 	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
 	uint32_t hook_tid[RP_MAX_HOOKS];
-	struct messages *msgs; /* NULL: none came */
-	bool uring_reads;      /* it moves bytes of sockets by system calls all the same */
-	uint32_t uring_pid;    /* has an io_uring, for whatever */
+	struct messages *msgs;					/* NULL: none came */
+	struct rp_engine_request told[RP_ENGINE_REQUESTS_TOLD]; /* of the record being told */
+	bool uring_reads;   /* it moves bytes of sockets by system calls all the same */
+	uint32_t uring_pid; /* has an io_uring, for whatever */
 	int64_t tls_first;
 	char tls_ports[128];
 	uint32_t said; /* notices given, by kind */
@@ -226,7 +232,9 @@ void *rp_tl_alloc(struct rp_timeline *t, size_t n);
 void rp_tl_free(struct rp_timeline *t, void *p, size_t n);
 void rp_tl_notice(struct rp_timeline *t, int kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n);
+/* n gaps of this length; whole: as in struct rp_gap_info */
+void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n,
+	       int64_t whole);
 struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
 		uint32_t tokens, uint32_t choice);

@@ -555,9 +555,9 @@ void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k,
 	if (!tokens)
 		return;
 	if (k->prev_token != RP_NONE)
-		rp_tl_gap(t, q, false, (ts - k->prev_token) / tokens, tokens);
+		rp_tl_gap(t, q, false, (ts - k->prev_token) / tokens, tokens, ts - k->prev_token);
 	else if (tokens > 1 && k->gaps_from_start)
-		rp_tl_gap(t, q, false, 0, tokens - 1);
+		rp_tl_gap(t, q, false, 0, tokens - 1, RP_NONE);
 	rp_tl_mark(t, q, &q->eng, ts, tokens, k->choice);
 	k->prev_token = ts;
 }
@@ -586,7 +586,13 @@ static struct core *core_of(struct ctx *x, int64_t index)
 			t->st.n_cores++;
 		}
 		t->st.cores[i] = (struct rp_core){
-			.pid = x->e->h.pid, .index = index, .kv_usage = NAN, .last_step = RP_NONE
+			.pid = x->e->h.pid,
+			.index = index,
+			.deferred = RP_NONE,
+			.kv_usage = NAN,
+			.last_step = RP_NONE,
+			.cached_known = true,
+			.cached_parts_known = true,
 		};
 		t->msgs->core[i] = (struct core){ 0 };
 	}
@@ -670,6 +676,7 @@ static void take_stats(struct ctx *x, const struct rp_vllm_stats *v)
 		p->stats = true;
 	}
 	s->has_stats = true;
+	p->deferred = v->deferred == RP_VLLM_UNKNOWN ? RP_NONE : v->deferred;
 	p->kv_usage = s->kv_usage = v->kv_usage;
 	add_count(&s->prefix_queries, v->prefix_queries);
 	add_count(&s->prefix_hits, v->prefix_hits);
@@ -809,6 +816,34 @@ static void estimate(struct ctx *x, struct task *k)
 	k->estimate = RP_EST_STEPS;
 }
 
+/* The engine's own counts of prompts: when a prefill is over. */
+static void count_prompt(struct ctx *x, const struct task *k, const struct rp_vllm_output *o)
+{
+	struct rp_core *p = x->pub;
+	int64_t *computed = &x->c->step.computed;
+	bool parts = o->cached_local >= 0 && o->cached_external >= 0;
+
+	if (k->prompt < 0) {
+		*computed = RP_NONE;
+		return;
+	}
+	p->tokens_prompt += (uint64_t)k->prompt;
+	if (k->cached < 0 || k->cached > k->prompt) {
+		p->cached_known = false;
+		*computed = RP_NONE;
+		return;
+	}
+	p->tokens_cached += (uint64_t)k->cached;
+	p->tokens_computed += (uint64_t)(k->prompt - k->cached);
+	p->cached_parts_known &= parts;
+	if (parts) {
+		p->tokens_cached_local += (uint64_t)o->cached_local;
+		p->tokens_cached_external += (uint64_t)o->cached_external;
+	}
+	if (*computed != RP_NONE)
+		*computed += k->prompt - k->cached;
+}
+
 static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
 {
 	bool queued = false;
@@ -828,6 +863,8 @@ static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_out
 		k->prompt = o->prompt_tokens;
 	if (o->cached_tokens != RP_VLLM_UNKNOWN)
 		k->cached = o->cached_tokens;
+	if (x->c && !k->no_first)
+		count_prompt(x, k, o);
 }
 
 static void on_output(void *ctx, const struct rp_vllm_output *o)

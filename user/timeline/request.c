@@ -106,6 +106,7 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 	r->queued_chunks = r->t_acked = RP_NONE;
 	r->t_accepted = c->accepted;
 	r->e_queued = r->e_scheduled = r->e_first = r->e_last = NAN;
+	q->request_length = q->response_length = RP_NONE;
 	r->stream = -1;
 	r->choices = 1;
 	r->operation = RP_OP_OTHER;
@@ -139,6 +140,8 @@ void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct r
 	memcpy(r->path, h->path, sizeof(r->path));
 	memcpy(r->x_request_id, h->x_request_id, sizeof(r->x_request_id));
 	memcpy(r->traceparent, h->traceparent, sizeof(r->traceparent));
+	if (h->framing == RP_FRAMING_LENGTH)
+		q->request_length = (int64_t)h->content_length;
 	if (h->path_cut)
 		r->flags |= RP_FLAG_LIMIT;
 	r->operation = operation(h->method, h->path);
@@ -169,6 +172,10 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 		n = 1 << 16;
 	if (p > 1 << 16)
 		p = 1 << 16;
+	if (!(r->flags & (RP_FLAG_TRUNCATED | RP_FLAG_LOST_EVENTS))) {
+		r->asked_n = (int)n;
+		r->asked_prompts = (int)p;
+	}
 	if (rp_generative(r->operation) && n * p > r->choices)
 		r->choices = (int)(n * p);
 }
@@ -179,6 +186,8 @@ void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct 
 
 	(void)t;
 	r->status = h->status;
+	if (h->framing == RP_FRAMING_LENGTH)
+		q->response_length = (int64_t)h->content_length;
 	if (!strcmp(h->content_type, "text/event-stream") ||
 	    !strcmp(h->content_type, "application/x-ndjson"))
 		r->stream = 1;
@@ -275,7 +284,7 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 	if (r->t_first_output == RP_NONE && (f->content | f->tool) && q->no_first == RP_WHY_NONE)
 		r->t_first_output = ts;
 	if (r->t_last_token != RP_NONE && !q->gap_since)
-		rp_tl_gap(t, q, true, ts - r->t_last_token, 1);
+		rp_tl_gap(t, q, true, ts - r->t_last_token, 1, RP_NONE);
 	r->t_last_token = ts;
 
 	for (unsigned c = 0; c < 64 && who >> c; c++) {
@@ -287,9 +296,9 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 			prev = RP_NONE;
 		if (!q->n_tasks && k) {
 			if (prev != RP_NONE)
-				rp_tl_gap(t, q, false, (ts - prev) / k, k);
+				rp_tl_gap(t, q, false, (ts - prev) / k, k, ts - prev);
 			else if (k > 1)
-				rp_tl_gap(t, q, false, 0, k - 1);
+				rp_tl_gap(t, q, false, 0, k - 1, RP_NONE);
 		}
 		if (k)
 			q->prev_event[c] = ts;
@@ -440,8 +449,7 @@ static void trim_surplus(struct request *q, struct task *k)
 		q->eng.n--;
 }
 
-/* What messages say more than hooks. */
-static void take_named(struct request *q, const struct task *k)
+static const char *finish_name(int finish)
 {
 	static const char *const finishes[] = {
 		[RP_VLLM_STOP] = "stop",
@@ -450,6 +458,51 @@ static void take_named(struct request *q, const struct task *k)
 		[RP_VLLM_ERROR] = "error",
 		[RP_VLLM_REPETITION] = "repetition",
 	};
+
+	if (finish < 0 || finish >= (int)(sizeof(finishes) / sizeof(finishes[0])))
+		return "";
+	return finishes[finish];
+}
+
+/* For observers, one by one. */
+static void tell_task(struct rp_timeline *t, struct request *q, const struct task *k)
+{
+	struct rp_record *r = &q->r;
+	struct rp_engine_request *e;
+	const char *finish = k->name ? finish_name(k->finish) : "";
+
+	if (r->n_engine_requests == RP_ENGINE_REQUESTS_TOLD) {
+		r->more_engine_requests++;
+		return;
+	}
+	/* ended by a stop string, or an engine that gives no reasons */
+	if (!finish[0] && r->end == RP_END_COMPLETE)
+		finish = r->finish_reason;
+	e = &t->told[r->n_engine_requests++];
+	*e = (struct rp_engine_request){
+		.t_queued = k->t_queued,
+		.t_scheduled = k->t_scheduled,
+		.t_first = k->no_first ? RP_NONE : k->t_first,
+		.t_last = k->no_last ? RP_NONE : k->t_last,
+		.tokens = RP_NONE,
+		.prompt = k->name && k->prompt >= 0 ? k->prompt : RP_NONE,
+		.cached = k->name && k->cached >= 0 ? k->cached : RP_NONE,
+		.preemptions = RP_NONE,
+		.index = k->name ? k->index : 0,
+		.finish = finish,
+		.estimated = k->estimate != RP_EST_NONE,
+	};
+	if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && rp_generative(r->operation) && !k->lost &&
+	    !k->no_first)
+		e->tokens = (int64_t)k->tokens;
+	if (k->name && (k->s->log_stats || k->told))
+		e->preemptions = k->preemptions;
+	r->engine_requests = t->told;
+}
+
+/* What messages say more than hooks. */
+static void take_named(struct request *q, const struct task *k)
+{
 	struct rp_record *r = &q->r;
 
 	if (k->s->log_stats || k->told) {
@@ -476,9 +529,8 @@ static void take_named(struct request *q, const struct task *k)
 		if (k->cached >= 0 && r->tok_cached == RP_NONE)
 			r->tok_cached = k->cached;
 	}
-	if (!r->finish_reason[0] && k->finish >= 0 &&
-	    k->finish < (int)(sizeof(finishes) / sizeof(finishes[0])))
-		snprintf(r->finish_reason, sizeof(r->finish_reason), "%s", finishes[k->finish]);
+	if (!r->finish_reason[0])
+		snprintf(r->finish_reason, sizeof(r->finish_reason), "%s", finish_name(k->finish));
 	if (k->finish == RP_VLLM_ERROR && !r->has_error) {
 		r->has_error = true;
 		r->error_where = "engine";
@@ -498,7 +550,7 @@ static bool one_prompt(const struct request *q)
 }
 
 /* Several tasks of one request: first of the firsts, last of the lasts. */
-static void take_tasks(struct request *q)
+static void take_tasks(struct rp_timeline *t, struct request *q)
 {
 	struct rp_record *r = &q->r;
 
@@ -528,6 +580,7 @@ static void take_tasks(struct request *q)
 			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);
 		if (k->name)
 			take_named(q, k);
+		tell_task(t, q, k);
 		if (r->n_request_ids == RP_REQUEST_IDS)
 			continue;
 		if (k->name)
@@ -564,7 +617,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 	struct rp_record *r = &q->r;
 
 	rp_tl_twin_check(t, q);
-	take_tasks(q);
+	take_tasks(t, q);
 	r->ack_late = q->ack_of && t->now - q->finished_at >= RP_ACK_NS;
 	if (!in_order(r)) {
 		r->t_first_event = r->t_first_token = r->t_second_token = RP_NONE;
@@ -641,12 +694,35 @@ static bool engine_busy(const struct request *q)
 	return q->n_open && (q->s->has_role[RP_ROLE_RELEASED] || q->s->has_role[RP_ROLE_VLLM]);
 }
 
+static void tell_http(struct rp_timeline *t, const struct request *q, enum rp_end end, int64_t ts)
+{
+	const struct rp_record *r = &q->r;
+	struct rp_http_info h = {
+		.method = r->method,
+		.path = r->path,
+		.status = r->status,
+		.request_length = q->request_length,
+		.response_length = q->response_length,
+		.complete = end == RP_END_COMPLETE || end == RP_END_ERROR,
+	};
+
+	if (!q->head_seen || q->midstream || q->proxied || !h.status || r->t_start == RP_NONE)
+		return;
+	h.duration_ns = (ts == RP_NONE ? t->now : ts) - r->t_start;
+	if (h.duration_ns < 0)
+		return;
+	for (unsigned i = 0; i < t->n_obs; i++)
+		if (t->obs[i].http)
+			t->obs[i].http(t->obs[i].ctx, &h);
+}
+
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts)
 {
 	struct conn *c = q->conn;
 	struct rp_record *r = &q->r;
 	struct request **p = &c->h->head, *prev = NULL;
 
+	tell_http(t, q, end, ts);
 	while (*p && *p != q) {
 		prev = *p;
 		p = &(*p)->next;
@@ -782,6 +858,7 @@ void rp_tl_proxied(struct rp_timeline *t, struct request *q)
 	rp_tl_id_forget(t, q);
 	rp_tl_tasks_release(t, q);
 	q->recorded = false;
+	q->proxied = true;
 	t->st.proxied++;
 	t->st.started--;
 	t->st.in_flight--;

@@ -183,7 +183,7 @@ static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 	if (q) {
 		t->st.tokens_completion++;
 		if (k->prev_token != RP_NONE)
-			rp_tl_gap(t, q, false, ts - k->prev_token, 1);
+			rp_tl_gap(t, q, false, ts - k->prev_token, 1, ts - k->prev_token);
 		rp_tl_mark(t, q, &q->eng, ts, 1, k->choice);
 	}
 	k->prev_token = ts;

@@ -85,7 +85,8 @@ void rp_tl_notice(struct rp_timeline *t, int kind, const char *fmt, ...)
 			t->obs[i].notice(t->obs[i].ctx, line);
 }
 
-void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n)
+void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n,
+	       int64_t whole)
 {
 	struct rp_gap_info g = {
 		.model = q->r.model,
@@ -94,6 +95,8 @@ void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64
 		.chunk = chunk,
 		.gap_ns = gap,
 		.n = n,
+		.whole_ns = whole,
+		.index = q->r.engine_index,
 	};
 
 	if (gap < 0) {
@@ -490,4 +493,32 @@ void rp_timeline_free(struct rp_timeline *t)
 const struct rp_stats *rp_timeline_stats(const struct rp_timeline *t)
 {
 	return &t->st;
+}
+
+void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP_MAX_CORES])
+{
+	struct rp_map_slot *slot;
+	unsigned first = 0;
+	size_t i = 0;
+
+	memset(load, 0, RP_MAX_CORES * sizeof(*load));
+	while (first + 1 < t->st.n_cores && t->st.cores[first].gone)
+		first++;
+	while ((slot = rp_map_next(&t->tasks, &i))) {
+		const struct task *k = slot->v;
+		unsigned c = 0;
+
+		if (!k->name || k->dead || k->t_released != RP_NONE)
+			continue;
+		if (!k->steps) {
+			load[first].waiting++;
+			continue;
+		}
+		while (c < t->st.n_cores &&
+		       (t->st.cores[c].gone || t->st.cores[c].pid != k->core_pid ||
+			t->st.cores[c].index != k->index))
+			c++;
+		if (c < t->st.n_cores)
+			load[c].running++;
+	}
 }

@@ -39,7 +39,8 @@ struct rp_core {
 	bool gone;     /* the process has exited: totals stay, gauges are void */
 	bool stats;    /* the engine sends scheduler stats: the next five are known */
 	int64_t running, waiting;
-	double kv_usage;		      /* 0..1, NAN unknown */
+	int64_t deferred; /* waits for something other than capacity; RP_NONE unknown */
+	double kv_usage;  /* 0..1, NAN unknown */
 	uint64_t prefix_queries, prefix_hits; /* tokens */
 	bool spec;			      /* speculative decoding was told of */
 	uint64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens;
@@ -47,7 +48,12 @@ struct rp_core {
 	uint64_t steps;	      /* messages of one schedule, however many clients share it */
 	uint64_t tokens;      /* generated */
 	uint64_t outputs;     /* requests in steps, summed: / steps = batch size */
-	int64_t last_step;    /* ns; RP_NONE */
+	/* of prompts, when their first output comes; computed + cached = prompt. Where the
+	 * engine does not tell what was cached, no part of it is known */
+	uint64_t tokens_prompt, tokens_computed, tokens_cached;
+	uint64_t tokens_cached_local, tokens_cached_external; /* parts of cached */
+	bool cached_known, cached_parts_known;
+	int64_t last_step; /* ns; RP_NONE */
 };
 
 /* One step of an engine's scheduler, when it is over. */
@@ -63,6 +69,8 @@ struct rp_step_info {
 	uint32_t requests;   /* with an output in it */
 	uint32_t tokens;     /* generated in it */
 	uint32_t first_tokens, finished;
+	int64_t computed;   /* prompt tokens of those with their first output in it, less what was
+			   * cached; RP_NONE: of one of them it is not known */
 	uint32_t preempted; /* events told in it */
 	int64_t max_tokens; /* most of one request: > 1 with speculative decoding */
 	bool cut;	    /* a message was cut: counts are a lower bound */
@@ -116,6 +124,24 @@ struct rp_gap_info {
 	bool chunk;		   /* true: inter-chunk latency; false: inter-token latency */
 	int64_t gap_ns;		   /* each of `n` gaps */
 	uint32_t n;
+	int64_t whole_ns; /* since the event or engine output before, however many tokens this one
+			   * brought; RP_NONE: within one */
+	int64_t index;	  /* of the engine */
+};
+
+/* One HTTP request of any path that is over and had an answer. */
+struct rp_http_info {
+	const char *method, *path; /* the path without its query, at most RP_PATH_MAX */
+	int status;
+	int64_t request_length, response_length; /* Content-Length; RP_NONE: none was sent */
+	int64_t duration_ns; /* first byte read to last byte handed over, or to what ended it */
+	bool complete;
+};
+
+/* What an engine without log stats has at hand, counted from outside: requests with
+ * an output and without one yet. */
+struct rp_engine_load {
+	uint64_t running, waiting;
 };
 
 /* What a timeline tells as it goes. Any may be NULL. */
@@ -126,6 +152,7 @@ struct rp_observer {
 		    const struct rp_gap_info *g); /* while it happens; never across a loss */
 	void (*handshake)(void *ctx, int64_t rtt_us);
 	void (*step)(void *ctx, const struct rp_step_info *s);
+	void (*http)(void *ctx, const struct rp_http_info *h);
 	void (*notice)(void *ctx, const char *line); /* for stderr: one line, said once per kind */
 };
 
@@ -153,5 +180,9 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 void rp_timeline_finish(struct rp_timeline *t);
 
 const struct rp_stats *rp_timeline_stats(const struct rp_timeline *t);
+/* Of the engines that name their requests in messages (vLLM): one load for each of
+ * st.cores, in their order. A request without an output is at no engine yet: it is
+ * the first's that has not exited. Walks all tasks. */
+void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP_MAX_CORES]);
 
 #endif
