@@ -45,6 +45,9 @@ static void dump(struct log *l, const struct rp_json_facts *f)
 	if (f->include_usage != -1)
 		log_add(l, " include_usage=%d", f->include_usage);
 	num(l, "prompts", f->prompts);
+	bits(l, "tools", f->tools);
+	bits(l, "guided", f->guided);
+	str(l, "tier", f->service_tier);
 	bits(l, "choices", f->choices);
 	bits(l, "content", f->content);
 	bits(l, "reasoning", f->reasoning);
@@ -154,7 +157,7 @@ static void requests(void **state)
 		  "\"tools\":[{\"function\":{\"name\":\"" MARKER
 		  "\",\"parameters\":{\"model\":\"" MARKER "\"}}}],"
 		  "\"stop\":[\"" MARKER "\"],\"user\":\"" MARKER "\"}",
-		  " model=qwen stream=1 n=2 max=16 include_usage=1 any=1" },
+		  " model=qwen stream=1 n=2 max=16 include_usage=1 tools=1 any=1" },
 		{ "chat, no stream",
 		  "{\"stream\":false,\"max_completion_tokens\":7,\"model\":\"a\\/b\\u002dc\"}",
 		  " model=a/b-c stream=0 max=7 any=1" },
@@ -193,6 +196,24 @@ static void requests(void **state)
 		  "\"n\\n\":5,\"n\\\"\":6,\"\\u0070rompt\":\"" MARKER
 		  "\",\"n\\u006\\\"\":7,\"\\u\\\"n\":8}",
 		  " model=a stream=1 prompts=1 any=1" },
+		{ "no tools, free form",
+		  "{\"tools\":[],\"functions\":null,\"response_format\":{\"type\":\"text\"},\"grammar\":\"\","
+		  "\"guided_json\":null,\"service_tier\":null}",
+		  " any=1" },
+		{ "functions, tier",
+		  "{\"functions\":[{\"name\":\"" MARKER "\"},{}],\"service_tier\":\"priority\"}",
+		  " tools=1 tier=priority any=1" },
+		{ "schema",
+		  "{\"response_format\":{\"json_schema\":{\"type\":\"" MARKER
+		  "\"},\"type\":\"json_schema\"},\"tools\":[1]}",
+		  " tools=1 guided=1 any=1" },
+		{ "json object", "{\"response_format\":{\"type\":\"json_object\"}}",
+		  " guided=1 any=1" },
+		{ "structured outputs", "{\"structured_outputs\":{\"regex\":\"" MARKER "\"}}",
+		  " guided=1 any=1" },
+		{ "guided choice", "{\"guided_choice\":[\"" MARKER "\"]}", " guided=1 any=1" },
+		{ "grammar", "{\"grammar\":\"" MARKER "\"}", " guided=1 any=1" },
+		{ "json_schema", "{\"json_schema\":{}}", " guided=1 any=1" },
 		{ "response keys mean nothing",
 		  "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" MARKER
 		  "\"}}],\"error\":1}",

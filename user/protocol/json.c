@@ -43,6 +43,7 @@ enum bits {
 	B_DELTA = 64,
 	B_NAME = 128,
 	B_STOPPED = 256,
+	B_GUIDED = 512,
 };
 
 enum node {
@@ -53,6 +54,8 @@ enum node {
 	N_RSP,
 	N_STREAM_OPTIONS,
 	N_PARAMS,
+	N_FORMAT,
+	N_REQ_TOOLS,
 	N_PROMPT,
 	N_INPUT,
 	N_CHOICES,
@@ -102,6 +105,8 @@ enum act {
 	A_ERROR_TYPE,
 	A_ERROR_CODE,
 	A_INCOMPLETE,
+	A_TIER,
+	A_FORMAT,
 	/* emptiness */
 	A_CONTENT,
 	A_REASONING,
@@ -112,6 +117,7 @@ enum act {
 	A_ITEM_NAME,
 	A_ERROR,
 	A_DETAIL,
+	A_GUIDED,
 	/* booleans */
 	A_STREAM,
 	A_INCLUDE_USAGE,
@@ -176,6 +182,8 @@ static const struct act_info {
 	[A_STOP_TYPE] = STR(rfin),
 	[A_STOP_REASON] = STR(rfin),
 	[A_INCOMPLETE] = STR(rfin),
+	[A_TIER] = STR(f.service_tier),
+	[A_FORMAT] = STR(fmt),
 	[A_ERROR_TYPE] = STR(f.error_type),
 	[A_ERROR_CODE] = STR(f.error_code),
 	[A_CONTENT] = SOME(B_CONTENT),
@@ -187,6 +195,7 @@ static const struct act_info {
 	[A_ITEM_NAME] = SOME(B_NAME),
 	[A_ERROR] = SOME(B_ERROR),
 	[A_DETAIL] = SOME(B_ERROR),
+	[A_GUIDED] = SOME(B_GUIDED),
 	[A_STREAM] = { K_BOOL, 0, OFF(f.stream), 0 },
 	[A_INCLUDE_USAGE] = { K_BOOL, 0, OFF(f.include_usage), 0 },
 	[A_STOP] = { K_BOOL, 0, OFF(f.stop), 0 },
@@ -240,6 +249,22 @@ static const struct entry e_req[] = {
 	E("input_ids", A_PROMPT, 0, N_PROMPT),
 	E("request_id", A_ID, 0, 0),
 	E("rid", A_ID, 0, 0),
+	E("service_tier", A_TIER, 0, 0),
+	E("tools", A_NONE, 0, N_REQ_TOOLS),
+	E("functions", A_NONE, 0, N_REQ_TOOLS),
+	/* what binds the answer's form: OpenAI, vLLM (new and old), llama.cpp */
+	E("response_format", A_NONE, N_FORMAT, 0),
+	E("structured_outputs", A_GUIDED, 0, 0),
+	E("guided_json", A_GUIDED, 0, 0),
+	E("guided_regex", A_GUIDED, 0, 0),
+	E("guided_choice", A_GUIDED, 0, 0),
+	E("guided_grammar", A_GUIDED, 0, 0),
+	E("grammar", A_GUIDED, 0, 0),
+	E("json_schema", A_GUIDED, 0, 0),
+};
+
+static const struct entry e_format[] = {
+	E("type", A_FORMAT, 0, 0),
 };
 
 static const struct entry e_stream_options[] = {
@@ -442,6 +467,8 @@ static const struct {
 	[N_RSP] = OBJ(e_rsp),
 	[N_STREAM_OPTIONS] = OBJ(e_stream_options),
 	[N_PARAMS] = OBJ(e_params),
+	[N_FORMAT] = OBJ(e_format),
+	[N_REQ_TOOLS] = ARR(A_NONE, 0, 0),
 	[N_PROMPT] = ARR(A_NONE, 0, 0),
 	[N_INPUT] = ARR(A_NONE, 0, 0),
 	[N_CHOICES] = ARR(A_NONE, N_CHOICE, 0),
@@ -646,6 +673,7 @@ static void doc_commit(struct rp_json *p)
 	uint16_t b = p->rbits;
 	int64_t index = 0;
 
+	f->guided |= (b & B_GUIDED) || (p->fmt[0] && strcmp(p->fmt, "text"));
 	if (!strncmp(type, "response.", 9)) {
 		if ((b & B_DELTA) && ends_with(type, ".delta")) {
 			if (strstr(type, "reasoning"))
@@ -692,6 +720,7 @@ static void doc_begin(struct rp_json *p)
 	p->rbits = 0;
 	p->rindex = RP_ABSENT;
 	p->type[0] = p->code[0] = p->status[0] = p->rfin[0] = p->itype[0] = 0;
+	p->fmt[0] = 0;
 }
 
 /* A string for tok is complete. */
@@ -881,6 +910,9 @@ static void level_close(struct rp_json *p)
 	case N_TOKENS:
 		p->f.native_tokens = count;
 		break;
+	case N_REQ_TOOLS:
+		p->f.tools |= count > 0;
+		break;
 	case N_PROMPT:
 	case N_INPUT:
 		/* numbers: one prompt of token ids (text may be mixed in) */
@@ -931,6 +963,8 @@ static void container_open(struct rp_json *p, enum cls c)
 	if (p->act) {
 		if (acts[p->act].bits & B_ERROR)
 			p->f.error = true;
+		if (p->act == A_GUIDED)
+			bits_set(p, B_GUIDED);
 		if (c == C_OBJ) {
 			switch (p->act) {
 			case A_TOOL_ARGS:

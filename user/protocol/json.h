@@ -53,6 +53,9 @@ struct rp_json_facts {
 	int64_t max_tokens;   /* max_tokens, max_completion_tokens, n_predict */
 	int8_t include_usage; /* stream_options.include_usage, -1 absent */
 	int64_t prompts; /* elements of prompt / input when an array of strings or of arrays; 1 for a string or an array of numbers; RP_ABSENT if neither key was seen */
+	bool tools;	 /* a non-empty array tools, or functions */
+	bool guided; /* response_format.type that is not text, structured_outputs, guided_*, grammar, json_schema */
+	char service_tier[16]; /* service_tier */
 	/* response or event: bit i = choice index i (choices[].index, else position) */
 	uint64_t choices; /* choices present in this document */
 	uint64_t content; /* non-empty choices[].delta.content (string, or array of parts with a non-empty text), choices[].text, choices[].message.content; native top-level content; message.content (Ollama), response (Ollama, string) */
@@ -106,7 +109,7 @@ struct rp_json {
 		uint32_t count;
 	} lv[RP_JSON_DEPTH + 1];
 	char type[64], code[32], itype[32], rfin[RP_FINISH_MAX], cfin[RP_FINISH_MAX];
-	char status[RP_FINISH_MAX];
+	char status[RP_FINISH_MAX], fmt[16];
 	char tok[RP_ID_MAX];
 };
 

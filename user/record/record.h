@@ -207,6 +207,7 @@ struct rp_engine_request {
 #define RP_CHOICES_TOLD 64
 struct rp_record {
 	uint64_t seq; /* number of the record in this run, from 1 */
+	uint64_t key; /* the request's, as observers know it; 0 = not told of before */
 	/* identity */
 	char id[RP_ID_MAX];
 	char request_ids[RP_REQUEST_IDS][RP_ENGINE_ID_MAX];

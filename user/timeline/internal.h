@@ -168,7 +168,12 @@ struct request {
 	bool usage_all;		/* every token event carried usage */
 	int64_t prev_event[64]; /* per choice: last token event, for gaps */
 	uint64_t choices_seen;
-	bool gap_since;		 /* bytes were missing since the last token event */
+	bool gap_since; /* bytes were missing since the last token event */
+	/* for observers: what the body asks for, and what they were told */
+	bool guided, tools;
+	char service_tier[16];
+	bool start_told;
+	bool events_told;	 /* its tokens are those of the response's events */
 	enum rp_reason no_first; /* why a first token seen later isn't the first */
 	/* engine */
 	struct task *tasks;
@@ -196,6 +201,7 @@ struct rp_timeline {
 	struct rp_timeline_opts o;
 	struct rp_observer obs[RP_MAX_OBSERVERS];
 	unsigned n_obs;
+	bool tells_tokens; /* somebody wants to know */
 	struct rp_stats st;
 	struct rp_map conns;   /* (id, 0) */
 	struct rp_map ends;    /* (ports, addresses) -> conn: both ends of a hop inside */
@@ -209,7 +215,7 @@ struct rp_timeline {
 	uint32_t listeners[RP_MAX_LISTENERS]; /* port | 0x10000 */
 	unsigned n_listeners;
 	struct request *pending, **pending_tail;
-	uint64_t next_seq;
+	uint64_t next_seq, next_key;
 	int64_t now; /* newest instant seen */
 	int64_t wall_offset;
 	int64_t loss_ts;
@@ -235,6 +241,11 @@ void rp_tl_notice(struct rp_timeline *t, int kind, const char *fmt, ...)
 /* n gaps of this length; whole: as in struct rp_gap_info */
 void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64_t gap, uint32_t n,
 	       int64_t whole);
+/* Tells observers, once. */
+void rp_tl_started(struct rp_timeline *t, struct request *q);
+/* Tokens of the engine, or of an event of the response: one of the two counts. */
+void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t ts,
+		  uint32_t tokens, uint32_t choice);
 struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
 		uint32_t tokens, uint32_t choice);

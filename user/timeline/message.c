@@ -559,6 +559,7 @@ void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k,
 	else if (tokens > 1 && k->gaps_from_start)
 		rp_tl_gap(t, q, false, 0, tokens - 1, RP_NONE);
 	rp_tl_mark(t, q, &q->eng, ts, tokens, k->choice);
+	rp_tl_tokens(t, q, true, ts, tokens, k->choice);
 	k->prev_token = ts;
 }
 

@@ -150,6 +150,7 @@ void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct r
 		t->st.other_paths++;
 		return;
 	}
+	r->key = ++t->next_key;
 	t->st.started++;
 	t->st.in_flight++;
 	t->st.bytes_rx += r->bytes_rx;
@@ -162,10 +163,12 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 	int64_t n = f->n != RP_ABSENT && f->n > 1 ? f->n : 1;
 	int64_t p = f->prompts != RP_ABSENT && f->prompts > 1 ? f->prompts : 1;
 
-	(void)t;
 	if (!r->model[0])
 		memcpy(r->model, f->model, sizeof(r->model));
 	memcpy(r->request_model, f->model, sizeof(r->request_model));
+	q->guided = f->guided;
+	q->tools = f->tools;
+	memcpy(q->service_tier, f->service_tier, sizeof(q->service_tier));
 	if (r->stream < 0 && f->stream >= 0)
 		r->stream = f->stream;
 	if (n > 1 << 16)
@@ -178,6 +181,7 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 	}
 	if (rp_generative(r->operation) && n * p > r->choices)
 		r->choices = (int)(n * p);
+	rp_tl_started(t, q);
 }
 
 void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct rp_http1_head *h)
@@ -248,6 +252,12 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 	q->choices_seen |= f->choices;
 }
 
+/* Its engine's tokens have instants of their own. */
+static bool engine_tells(const struct request *q)
+{
+	return q->n_tasks && (q->tasks->name || q->s->has_role[RP_ROLE_TOKEN]);
+}
+
 static void token_event(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f,
 			int64_t ts)
 {
@@ -300,6 +310,8 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 			else if (k > 1)
 				rp_tl_gap(t, q, false, 0, k - 1, RP_NONE);
 		}
+		if (k && !engine_tells(q))
+			rp_tl_tokens(t, q, false, ts, k, c);
 		if (k)
 			q->prev_event[c] = ts;
 		rp_tl_mark(t, q, &q->chunk, ts, k, c);
@@ -716,6 +728,14 @@ static void tell_http(struct rp_timeline *t, const struct request *q, enum rp_en
 			t->obs[i].http(t->obs[i].ctx, &h);
 }
 
+static void tell_ended(struct rp_timeline *t, struct request *q, int64_t ts)
+{
+	rp_tl_started(t, q);
+	for (unsigned i = 0; i < t->n_obs && q->r.key; i++)
+		if (t->obs[i].ended)
+			t->obs[i].ended(t->obs[i].ctx, q->r.key, ts);
+}
+
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts)
 {
 	struct conn *c = q->conn;
@@ -739,6 +759,7 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 		request_free(t, q);
 		return;
 	}
+	tell_ended(t, q, ts != RP_NONE ? ts : t->now);
 	r->pid = c->pid;
 	r->end = end;
 	if (end == RP_END_COMPLETE || end == RP_END_ERROR)
@@ -857,6 +878,9 @@ void rp_tl_proxied(struct rp_timeline *t, struct request *q)
 {
 	rp_tl_id_forget(t, q);
 	rp_tl_tasks_release(t, q);
+	for (unsigned i = 0; i < t->n_obs && q->start_told; i++)
+		if (t->obs[i].dropped)
+			t->obs[i].dropped(t->obs[i].ctx, q->r.key);
 	q->recorded = false;
 	q->proxied = true;
 	t->st.proxied++;

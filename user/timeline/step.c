@@ -185,6 +185,7 @@ static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 		if (k->prev_token != RP_NONE)
 			rp_tl_gap(t, q, false, ts - k->prev_token, 1, ts - k->prev_token);
 		rp_tl_mark(t, q, &q->eng, ts, 1, k->choice);
+		rp_tl_tokens(t, q, true, ts, 1, k->choice);
 	}
 	k->prev_token = ts;
 }

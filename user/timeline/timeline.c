@@ -41,6 +41,7 @@ int rp_timeline_observe(struct rp_timeline *t, const struct rp_observer *o)
 	if (t->n_obs == RP_MAX_OBSERVERS)
 		return -ENOSPC;
 	t->obs[t->n_obs++] = *o;
+	t->tells_tokens |= o->tokens != NULL;
 	return 0;
 }
 
@@ -106,6 +107,64 @@ void rp_tl_gap(struct rp_timeline *t, const struct request *q, bool chunk, int64
 	for (unsigned i = 0; i < t->n_obs; i++)
 		if (t->obs[i].gap)
 			t->obs[i].gap(t->obs[i].ctx, &g);
+}
+
+void rp_tl_started(struct rp_timeline *t, struct request *q)
+{
+	struct rp_request_info i = {
+		.key = q->r.key,
+		.ts = q->r.t_start,
+		.operation = q->r.operation,
+		.choices = q->r.choices,
+		.guided = q->guided,
+		.tools = q->tools,
+		.service_tier = q->service_tier,
+	};
+
+	if (q->start_told || !i.key)
+		return;
+	q->start_told = true;
+	for (unsigned o = 0; o < t->n_obs; o++)
+		if (t->obs[o].started)
+			t->obs[o].started(t->obs[o].ctx, &i);
+}
+
+/* A rank means something where there are several. */
+static int64_t rank(const struct rp_timeline *t, const struct request *q)
+{
+	if (!q->r.core_pid)
+		return RP_NONE;
+	for (unsigned i = 0; i < t->st.n_cores; i++)
+		if (t->st.cores[i].index > 0)
+			return q->r.engine_index;
+	return RP_NONE;
+}
+
+void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t ts,
+		  uint32_t tokens, uint32_t choice)
+{
+	const struct task *k = q->n_tasks == 1 && q->tasks->name ? q->tasks : NULL;
+	struct rp_tokens_info i = {
+		.key = q->r.key,
+		.ts = ts,
+		.tokens = tokens,
+		.choice = choice,
+		.prompt = q->r.tok_prompt,
+		.cached = q->r.tok_cached,
+	};
+
+	if (!t->tells_tokens || !i.key || (engine && q->events_told))
+		return;
+	q->events_told |= !engine;
+	if (k && k->prompt >= 0)
+		i.prompt = k->prompt;
+	if (k && k->cached >= 0 && i.cached == RP_NONE)
+		i.cached = k->cached;
+	i.rank = rank(t, q);
+	rp_tl_started(t, q);
+	for (unsigned o = 0; o < t->n_obs; o++)
+		if (t->obs[o].tokens)
+			t->obs[o].tokens(t->obs[o].ctx, &i);
 }
 
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,

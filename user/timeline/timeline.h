@@ -144,9 +144,44 @@ struct rp_engine_load {
 	uint64_t running, waiting;
 };
 
+/* What a request asks for, before there is any answer. */
+struct rp_request_info {
+	uint64_t key; /* of this request, never used again; its record has it too */
+	int64_t ts;   /* ns: its first byte was read */
+	enum rp_operation operation;
+	int choices;
+	bool guided, tools;	  /* a bound form of the answer; tools to call */
+	const char *service_tier; /* "" = not asked for */
+};
+
+/*
+ * Tokens of one choice that came at one instant: of the engine where it tells
+ * them, else of an event of the response, which is one token unless usage says
+ * more. Told in order of their instants for each choice, but late where the
+ * response names its engine request late. After a loss tokens are missing.
+ */
+struct rp_tokens_info {
+	uint64_t key;
+	int64_t ts;
+	uint32_t tokens, choice;
+	int64_t prompt, cached; /* tokens; RP_NONE where they are not known yet */
+	int64_t rank;		/* data parallel rank; RP_NONE unless there are several */
+};
+
 /* What a timeline tells as it goes. Any may be NULL. */
 struct rp_observer {
 	void *ctx;
+	/*
+	 * The life of a request: started when its body was read (at its end at the
+	 * latest), tokens, ended when its HTTP side is over, its record. dropped in
+	 * place of all that would follow: it is the same request at a proxy, which
+	 * counts at its engine. Of requests whose beginning was not seen only the
+	 * record comes, with key 0.
+	 */
+	void (*started)(void *ctx, const struct rp_request_info *q);
+	void (*tokens)(void *ctx, const struct rp_tokens_info *i);
+	void (*ended)(void *ctx, uint64_t key, int64_t ts);
+	void (*dropped)(void *ctx, uint64_t key);
 	void (*record)(void *ctx, const struct rp_record *r);
 	void (*gap)(void *ctx,
 		    const struct rp_gap_info *g); /* while it happens; never across a loss */
