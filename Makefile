@@ -218,6 +218,13 @@ check: $B/reqprobe $(UNIT_BIN)
 check-unit: $(UNIT_BIN)
 	@UNIT_BIN='$(UNIT_BIN)' scripts/tally unit
 
+# what tests/live/t_lrm.py compares a package with
+$B/lrm_drive: $B/obj/tests/lrm/drive.o $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.user-files
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $(LIBS) -o $@
+
+check-live: $B/lrm_drive
+
 check-replay check-live check-engines: check-%: $B/reqprobe
 	@scripts/tally $*
 

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "sink/lrm.h"
+
 #define RP_MAX_PIDS 64
 #define RP_MAX_PORTS 64
 
@@ -40,6 +42,8 @@ struct rp_options {
 	int verbose;
 	uint64_t memory, ring, payload;
 	uint32_t max_requests, max_connections;
+	uint32_t compat; /* of enum rp_compat: whose names /metrics has too */
+	struct rp_lrm_options lrm;
 };
 
 /* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */

@@ -436,6 +436,17 @@ void rp_expo_double(struct rp_expo *e, const struct rp_label *l, size_t n, doubl
 	LIT(e->b, "\n");
 }
 
+void rp_expo_text(struct rp_expo *e, const struct rp_label *l, size_t n, const char *text)
+{
+	if (e->format == RP_EXPO_PROTOBUF) {
+		pb_number(e, l, n, strtod(text, NULL));
+		return;
+	}
+	sample(e, "", l, n, NULL);
+	rp_buf_str(e->b, text);
+	LIT(e->b, "\n");
+}
+
 void rp_expo_seconds(struct rp_expo *e, const struct rp_label *l, size_t n, unsigned __int128 ns)
 {
 	if (e->format == RP_EXPO_PROTOBUF) {

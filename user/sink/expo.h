@@ -43,6 +43,8 @@ void rp_expo_family(struct rp_expo *e, const char *name, enum rp_expo_type type,
 /* One sample of the family; at most 16 labels, written in the order given. */
 void rp_expo_u64(struct rp_expo *e, const struct rp_label *l, size_t n, uint64_t v);
 void rp_expo_double(struct rp_expo *e, const struct rp_label *l, size_t n, double v);
+/* A number in digits of the caller's, that strtod() reads. */
+void rp_expo_text(struct rp_expo *e, const struct rp_label *l, size_t n, const char *text);
 /* Seconds, from nanoseconds. */
 void rp_expo_seconds(struct rp_expo *e, const struct rp_label *l, size_t n, unsigned __int128 ns);
 void rp_expo_summary(struct rp_expo *e, const struct rp_label *l, size_t n, uint64_t count,

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "sink/output.h"
 
-const struct rp_output *const rp_outputs[] = { NULL };
+#include "sink/compat.h"
+#include "sink/lrm.h"
 
-const struct argp_child rp_output_options[] = { { 0 } };
+const struct rp_output *const rp_outputs[] = { &rp_lrm_output, NULL };
+
+const struct argp_child rp_output_options[] = {
+	{ &rp_compat_argp, 0, NULL, 0 },
+	{ &rp_lrm_argp, 0, NULL, 0 },
+	{ 0 },
+};
