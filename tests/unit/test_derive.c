@@ -48,6 +48,7 @@ static struct rp_record blank(void)
 	r.t_established = 999 * MS;
 	r.tok_prompt = r.tok_completion_usage = r.tok_cached = r.tok_reasoning = RP_NONE;
 	r.tok_prompt_engine = r.tok_engine = r.chunk_tokens = RP_NONE;
+	r.t_first_body = r.t_last_body = r.first_chunk_tokens = RP_NONE;
 	r.rtt_us = 31;
 	r.rtt_status = RP_RTT_HANDSHAKE;
 	r.preemptions = r.requeues = r.steps = r.preempted_ns = r.requeue_ns = RP_NONE;

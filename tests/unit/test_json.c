@@ -63,6 +63,27 @@ static void dump(struct log *l, const struct rp_json_facts *f)
 	num(l, "cached", f->cached_tokens);
 	num(l, "rt", f->reasoning_tokens);
 	bits(l, "usage", f->has_usage);
+	num(l, "in", f->input_tokens);
+	num(l, "read", f->cache_read_tokens);
+	num(l, "write", f->cache_write_tokens);
+	num(l, "miss", f->cache_miss_tokens);
+	num(l, "pa", f->prompt_audio_tokens);
+	num(l, "ca", f->completion_audio_tokens);
+	num(l, "acc", f->accepted_tokens);
+	num(l, "rej", f->rejected_tokens);
+	num(l, "tool_use", f->tool_use_tokens);
+	if (!isnan(f->prompt_audio_seconds))
+		log_add(l, " audio_s=%.17g", f->prompt_audio_seconds);
+	num(l, "spec_steps", f->spec_steps);
+	num(l, "spec_draft", f->spec_draft_tokens);
+	num(l, "spec_acc", f->spec_accepted_tokens);
+	if (!isnan(f->video_inference_s))
+		log_add(l, " video_s=%.17g", f->video_inference_s);
+	if (!isnan(f->video_peak_memory_mb))
+		log_add(l, " video_mb=%.17g", f->video_peak_memory_mb);
+	bits(l, "images", f->media[RP_JSON_IMAGE]);
+	bits(l, "audios", f->media[RP_JSON_AUDIO]);
+	bits(l, "videos", f->media[RP_JSON_VIDEO]);
 	bits(l, "timings", f->has_timings);
 	num(l, "prompt_n", f->t_prompt_n);
 	num(l, "predicted_n", f->t_predicted_n);
@@ -76,6 +97,7 @@ static void dump(struct log *l, const struct rp_json_facts *f)
 	bits(l, "error", f->error);
 	str(l, "type", f->error_type);
 	str(l, "code", f->error_code);
+	bits(l, "too_long", f->too_long);
 	bits(l, "done", f->done_marker);
 	bits(l, "gapped", f->gapped);
 	bits(l, "any", f->any);
@@ -434,7 +456,7 @@ static void others(void **state)
 		  "{\"type\":\"response.completed\",\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[{\"content\":[{\"text\":\"" MARKER
 		  "\"}]}],"
 		  "\"usage\":{\"input_tokens\":3,\"input_tokens_details\":{\"cached_tokens\":1},\"output_tokens\":4,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":7}}}",
-		  " id=resp_1 choices=1 finished=1 finish=stop pt=3 ct=4 tt=7 cached=1 rt=0 usage=1 any=1" },
+		  " id=resp_1 choices=1 finished=1 finish=stop pt=3 ct=4 tt=7 cached=1 rt=0 usage=1 in=3 any=1" },
 		{ "responses: incomplete",
 		  "{\"response\":{\"status\":\"incomplete\",\"incomplete_details\":{\"reason\":\"max_output_tokens\"}},\"type\":\"response.incomplete\"}",
 		  " choices=1 finished=1 finish=length any=1" },
@@ -450,7 +472,7 @@ static void others(void **state)
 		  " id=resp_2 object=response choices=1 content=1 reasoning=1 tool=1 finished=1 finish=stop any=1" },
 		{ "anthropic: start",
 		  "{\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"content\":[],\"stop_reason\":null,\"usage\":{\"input_tokens\":5,\"output_tokens\":0}}}",
-		  " model=m id=msg_1 choices=1 pt=5 ct=0 usage=1 any=1" },
+		  " model=m id=msg_1 choices=1 pt=5 ct=0 usage=1 in=5 any=1" },
 		{ "anthropic: text",
 		  "{\"type\":\"content_block_delta\",\"index\":3,\"delta\":{\"type\":\"text_delta\",\"text\":\"" MARKER
 		  "\"}}",
@@ -646,6 +668,120 @@ static void large(void **state)
 	free(w.s);
 }
 
+/* What requests ask for, and what responses count, beside tokens. */
+static void bodies(void **state)
+{
+	static const struct item req[] = {
+		{ "parts",
+		  "{\"messages\":[{\"role\":\"system\",\"content\":\"" MARKER "\"},"
+		  "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"" MARKER
+		  "\"},{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:" MARKER
+		  "\",\"type\":\"image_url\"}},{\"image_url\":1,\"type\":\"image_url\"},"
+		  "{\"type\":\"input_audio\"},{\"type\":\"audio_url\"},{\"type\":\"video_url\"}]}],"
+		  "\"max_completion_tokens\":7}",
+		  " max=7 images=2 audios=2 videos=1 any=1" },
+		{ "Responses",
+		  "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"},"
+		  "{\"type\":\"input_text\",\"text\":\"" MARKER "\"}]}]}",
+		  " prompts=1 images=1 any=1" },
+		{ "Messages",
+		  "{\"messages\":[{\"content\":[{\"type\":\"image\",\"source\":{\"type\":\"image\"}}]}]}",
+		  " images=1 any=1" },
+		{ "no parts",
+		  "{\"messages\":[{\"type\":\"image_url\",\"content\":\"image_url\"},[\"image_url\"],"
+		  "{\"content\":[\"image_url\",{\"type\":[\"image_url\"]},{\"type\":\"image_urls\"},"
+		  "{\"type\":\"imag\"},{\"type\":\"\"},{\"type\":null},{\"type\":\"image\\u005furl\"}]}]}",
+		  " any=1" },
+	};
+	static const struct item rsp[] = {
+		{ "details",
+		  "{\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":5,\"total_tokens\":14,"
+		  "\"prompt_tokens_details\":{\"cached_tokens\":4,\"audio_tokens\":2},"
+		  "\"completion_tokens_details\":{\"reasoning_tokens\":1,\"audio_tokens\":3,"
+		  "\"accepted_prediction_tokens\":6,\"rejected_prediction_tokens\":7}}}",
+		  " pt=9 ct=5 tt=14 cached=4 rt=1 usage=1 pa=2 ca=3 acc=6 rej=7 any=1" },
+		{ "Anthropic",
+		  "{\"usage\":{\"cache_read_input_tokens\":100,\"input_tokens\":10,\"output_tokens\":3,"
+		  "\"cache_creation_input_tokens\":20}}",
+		  " pt=130 ct=3 cached=100 usage=1 in=10 read=100 write=20 any=1" },
+		{ "Responses",
+		  "{\"usage\":{\"input_tokens\":10,\"input_tokens_details\":{\"cached_tokens\":8}}}",
+		  " pt=10 cached=8 usage=1 in=10 any=1" },
+		{ "DeepSeek",
+		  "{\"usage\":{\"prompt_tokens\":10,\"prompt_cache_hit_tokens\":6,"
+		  "\"prompt_cache_miss_tokens\":4}}",
+		  " pt=10 cached=6 usage=1 miss=4 any=1" },
+		{ "Gemini",
+		  "{\"usage\":{\"promptTokenCount\":1,\"candidatesTokenCount\":2,\"totalTokenCount\":3,"
+		  "\"cachedContentTokenCount\":4,\"thoughtsTokenCount\":5,\"toolUsePromptTokenCount\":6}}",
+		  " pt=1 ct=2 tt=3 cached=4 rt=5 usage=1 tool_use=6 any=1" },
+		{ "Bedrock",
+		  "{\"usage\":{\"inputTokens\":1,\"outputTokens\":2,\"totalTokens\":3,"
+		  "\"cacheReadInputTokens\":4,\"cacheWriteInputTokens\":5}}",
+		  " pt=10 ct=2 tt=3 cached=4 usage=1 in=1 read=4 write=5 any=1" },
+		{ "Mistral", "{\"usage\":{\"prompt_audio_seconds\":12.5}}",
+		  " usage=1 audio_s=12.5 any=1" },
+		{ "huge",
+		  "{\"usage\":{\"input_tokens\":9223372036854775807,\"cache_read_input_tokens\":1}}",
+		  " pt=9223372036854775807 cached=1 usage=1 in=9223372036854775807 read=1 any=1" },
+		{ "not of the usage", "{\"cache_read_input_tokens\":1,\"prompt_audio_seconds\":2}",
+		  " any=1" },
+		{ "speculation",
+		  "{\"metrics\":{\"queue_time_ms\":1,\"speculative_decoding\":{\"num_spec_steps\":10,"
+		  "\"num_draft_tokens\":30,\"num_accepted_draft_tokens\":24,\"acceptance_histogram\":[1]}}}",
+		  " spec_steps=10 spec_draft=30 spec_acc=24 any=1" },
+		{ "llama.cpp's drafts", "{\"timings\":{\"draft_n\":30,\"draft_n_accepted\":24}}",
+		  " spec_draft=30 spec_acc=24 timings=1 any=1" },
+		{ "video", "{\"inference_time_s\":3.5,\"peak_memory_mb\":2048}",
+		  " video_s=3.5 video_mb=2048 any=1" },
+		{ "too long, vLLM",
+		  "{\"error\":{\"message\":\"" MARKER " maximum context length is 4096 " MARKER
+		  "\",\"type\":\"BadRequestError\",\"code\":400}}",
+		  " error=1 type=BadRequestError code=400 too_long=1 any=1" },
+		{ "too long, older vLLM",
+		  "{\"object\":\"error\",\"message\":\"\\\"q\\\" CONTEXT LENGTH\"}",
+		  " object=error error=1 too_long=1 any=1" },
+		{ "too long, llama.cpp",
+		  "{\"error\":{\"code\":400,\"message\":\"request (9 tokens) exceeds the available "
+		  "context size (4 tokens)\",\"type\":\"exceed_context_size_error\"}}",
+		  " error=1 type=exceed_context_size_error code=400 too_long=1 any=1" },
+		{ "too long, a string", "{\"error\":\"prompt is too long: " MARKER "\"}",
+		  " error=1 too_long=1 any=1" },
+		{ "too long, detail", "{\"detail\":\"the context length\"}",
+		  " error=1 too_long=1 any=1" },
+		{ "not too long",
+		  "{\"error\":{\"message\":\"context  length, maximum contex\",\"param\":\"context length\"}}",
+		  " error=1 any=1" },
+		{ "an answer about it",
+		  "{\"choices\":[{\"message\":{\"content\":\"the context length is maximum context\"}}]}",
+		  " choices=1 content=1 any=1" },
+	};
+
+	(void)state;
+	table(RP_JSON_REQUEST_BODY, req, COUNT_OF(req));
+	table(RP_JSON_RESPONSE_BODY, rsp, COUNT_OF(rsp));
+}
+
+/* Was the request's object read to its end? */
+static void whole(void **state)
+{
+	static const struct {
+		const char *text;
+		bool whole;
+	} t[] = { { "{\"n\":1}", true }, { "{\"n\":1} ", true }, { "{\"n\":{}", false },
+		  { "{\"n\":1", false }, { "", false },		 { "--boundary\r\n", false } };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(t); i++) {
+		struct rp_json p;
+
+		rp_json_init(&p, RP_JSON_REQUEST_BODY);
+		rp_json_feed(&p, (const uint8_t *)t[i].text, NULL, strlen(t[i].text));
+		rp_json_end(&p);
+		assert_int_equal(p.f.whole, t[i].whole);
+	}
+}
+
 /* What a scrubbed copy looks like, byte for byte. */
 static void scrubbed(void **state)
 {
@@ -658,7 +794,15 @@ static void scrubbed(void **state)
 		  "{\"id\":\"c-1\",\"cxxxxxx\":xx,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"xxxx\"},\"xxxxxxxx\":xxxx}]}" },
 		{ RP_JSON_REQUEST_BODY,
 		  "{\"messages\": [{\"role\":\"user\"}], \"prompt\":[1,22], \"stream\":true}",
-		  "{\"mxxxxxxx\": [{\"xxxx\":\"xxxx\"}], \"prompt\":[x,xx], \"stream\":true}" },
+		  "{\"messages\": [{\"xxxx\":\"xxxx\"}], \"prompt\":[x,xx], \"stream\":true}" },
+		{ RP_JSON_REQUEST_BODY,
+		  "{\"messages\":[{\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:\"}},"
+		  "{\"type\":\"text\",\"text\":\"image\"},{\"type\":\"imagine\"}]}]}",
+		  "{\"messages\":[{\"content\":[{\"type\":\"image_url\",\"xxxxxxxxx\":{\"xxx\":\"xxxxx\"}},"
+		  "{\"type\":\"xxxx\",\"txxx\":\"xxxxx\"},{\"type\":\"imagxxx\"}]}]}" },
+		{ RP_JSON_RESPONSE_BODY,
+		  "{\"error\":{\"message\":\"This Model's Maximum Context Length is 64\",\"code\":400}}",
+		  "{\"error\":{\"message\":\"xxxxxxxxxxxxxxxxxxxxxxxxxxxzxxxxxxxxxxxxx\",\"code\":400}}" },
 		{ RP_JSON_RESPONSE_BODY, "{\"choices\":[{\"indey\":1}]}",
 		  "{\"choices\":[{\"indez\":x}]}" },
 		{ RP_JSON_RESPONSE_BODY, "[DONE]", "[DONE]" },
@@ -684,7 +828,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests), cmocka_unit_test(chat),	 cmocka_unit_test(others),
 		cmocka_unit_test(errors),   cmocka_unit_test(malformed), cmocka_unit_test(large),
-		cmocka_unit_test(scrubbed),
+		cmocka_unit_test(bodies),   cmocka_unit_test(whole),	 cmocka_unit_test(scrubbed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

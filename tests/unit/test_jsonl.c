@@ -174,8 +174,24 @@ static struct rp_record vllm(void)
 	r.tok_prompt = 11;
 	r.tok_engine = r.tok_completion_usage = r.chunks = r.steps = 6;
 	r.tok_reasoning = r.tok_prompt_engine = r.chunk_tokens = RP_NONE;
+	r.first_chunk_tokens = 1;
+	r.t_first_body = r.t_first_event;
+	r.t_last_body = r.t_end - 50000;
 	r.bytes_rx = 298;
 	r.bytes_tx = 1634;
+	r.body_rx = 130;
+	r.body_tx = 1400;
+	r.calls_rx = 1;
+	r.calls_tx = 8;
+	r.max_tokens = 6;
+	r.images = r.audios = r.videos = 0;
+	for (int i = 0; i < RP_USAGE_COUNT; i++)
+		r.usage[i] = RP_NONE;
+	r.usage[RP_USAGE_PROMPT] = 11;
+	r.usage[RP_USAGE_COMPLETION] = 6;
+	r.usage[RP_USAGE_TOTAL] = 17;
+	r.spec_steps = r.spec_draft_tokens = r.spec_accepted_tokens = RP_NONE;
+	r.prompt_audio_seconds = r.video_inference_s = r.video_peak_memory_mb = NAN;
 	r.rtt_us = 31;
 	r.rtt_status = RP_RTT_HANDSHAKE;
 	r.unacked_first = 230;
@@ -223,9 +239,10 @@ static void test_contract_line(void **s)
 		"\"tokens\":{\"prompt\":11,\"completion\":6,\"cached\":0,\"reasoning\":null,\"source\":\"engine\"},"
 		"\"metrics\":{\"time_to_first_token_ms\":10.665429,\"generation_time_ms\":19.468061,"
 		"\"queue_time_ms\":0.032138,\"mean_itl_ms\":3.8936122,\"tokens_per_second\":199.11400903114773},"
-		"\"server_timing\":{\"first_byte_ms\":7,\"first_event_ms\":7,\"ttft_ms\":13.197567,"
+		"\"server_timing\":{\"first_byte_ms\":7,\"first_body_ms\":7,\"first_event_ms\":7,\"ttft_ms\":13.197567,"
 		"\"time_to_second_token_ms\":4,\"time_to_first_output_token_ms\":13.197567,"
-		"\"last_token_ms\":33.197567,\"duration_ms\":33.297567,\"mean_icl_ms\":4,\"chunks\":6,\"keepalives\":0},"
+		"\"last_token_ms\":33.197567,\"last_body_ms\":33.247567,\"duration_ms\":33.297567,"
+		"\"mean_icl_ms\":4,\"chunks\":6,\"first_chunk_tokens\":1,\"keepalives\":0},"
 		"\"phases\":{\"receive_ms\":1,\"frontend_ms\":2,\"queue_ms\":0.032138,\"prefill_ms\":10.665429,"
 		"\"decode_ms\":19.468061,\"flush_ms\":1.131939},"
 		"\"frontend\":{\"before_ms\":2,\"after_first_token_ms\":0.5,\"after_last_token_ms\":1.031939},"
@@ -234,7 +251,10 @@ static void test_contract_line(void **s)
 		"\"unacked_last_bytes\":310,\"notsent_last_bytes\":0,\"queued_chunks\":0,\"last_ack_ms\":80},"
 		"\"client_estimate\":{\"ttft_ms\":13.228567,\"duration_ms\":33.328567},"
 		"\"scheduler\":{\"preemptions\":0,\"requeues\":0,\"steps\":6,\"preempted_ms\":0,\"requeue_ms\":0},"
-		"\"bytes\":{\"request\":298,\"response\":1634},"
+		"\"bytes\":{\"request\":298,\"response\":1634,\"request_body\":130,\"response_body\":1400},"
+		"\"calls\":{\"request\":1,\"response\":8},"
+		"\"request\":{\"max_tokens\":6,\"images\":0,\"audios\":0,\"videos\":0},"
+		"\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":6,\"total_tokens\":17},"
 		"\"missing\":{\"tokens.reasoning\":\"not_reported\"},\"flags\":[]}";
 	struct rp_record r = vllm();
 	char *got;
@@ -266,7 +286,10 @@ static void test_nulls(void **s)
 	r.t_queued = r.t_scheduled = r.t_eng_first = r.t_eng_last = RP_NONE;
 	r.preemptions = r.requeues = r.steps = r.preempted_ns = r.requeue_ns = RP_NONE;
 	r.flags = RP_FLAG_PARTIAL | RP_FLAG_PARSE_ERROR;
+	r.max_tokens = r.images = r.audios = r.videos = RP_NONE;
+	r.usage[RP_USAGE_PROMPT] = r.usage[RP_USAGE_COMPLETION] = r.usage[RP_USAGE_TOTAL] = RP_NONE;
 	rp_derive(&r);
+	has(&r, "\"calls\":{\"request\":1,\"response\":8},\"missing\"");
 	has(&r, "\"id\":null,\"request_ids\":[],");
 	has(&r, "\"version\":null,\"pid\":7066,\"core_pid\":null,");
 	has(&r, "\"client\":{\"address\":null,\"port\":null}");
@@ -299,13 +322,15 @@ static void test_error_and_v6(void **s)
 	r.has_error = true;
 	r.error_where = "stream";
 	strcpy(r.error_type, "overloaded");
+	r.context_overflow = true;
 	r.end = RP_END_ERROR;
 	r.family = AF_INET6;
 	inet_pton(AF_INET6, "2001:db8::1", r.raddr);
 	r.conn_reused = true;
 	rp_derive(&r);
 	has(&r, "\"end\":\"error\"");
-	has(&r, "\"error\":{\"type\":\"overloaded\",\"code\":null,\"where\":\"stream\"}");
+	has(&r, "\"error\":{\"type\":\"overloaded\",\"code\":null,\"where\":\"stream\","
+		"\"context_overflow\":true}");
 	has(&r, "\"client\":{\"address\":\"2001:db8::1\",\"port\":34606}");
 	has(&r, "\"reused\":true");
 }
@@ -501,11 +526,41 @@ static void test_choices_and_estimate(void **s)
 	has(&r,
 	    "\"source\":\"engine\"},\"choice_tokens\":[6,4000000000],\"metrics\":{\"time_to_first_token_ms\":null,");
 	has(&r,
-	    "\"response\":1634},\"estimated\":{\"queue_time\":\"steps\"},\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"several_choices\"},\"flags\":[\"estimated\"]}");
+	    "\"total_tokens\":17},\"estimated\":{\"queue_time\":\"steps\"},\"missing\":{\"tokens.reasoning\":\"not_reported\",\"metrics\":\"several_choices\"},\"flags\":[\"estimated\"]}");
 	r.n_choice_tokens = 0;
 	got = json(&r);
 	assert_null(strstr(got, "choice_tokens"));
 	free(got);
+}
+
+/* Members of what the bodies said: those that were said, and no others. */
+static void test_bodies(void **s)
+{
+	struct rp_record r = vllm();
+
+	(void)s;
+	r.max_tokens = RP_NONE;
+	r.images = 2;
+	for (int i = 0; i < RP_USAGE_COUNT; i++)
+		r.usage[i] = i * 7;
+	r.prompt_audio_seconds = 1.25;
+	r.spec_draft_tokens = 40;
+	r.spec_accepted_tokens = 30;
+	r.video_inference_s = 0.1;
+	rp_derive(&r);
+	has(&r,
+	    "\"request\":{\"images\":2,\"audios\":0,\"videos\":0},"
+	    "\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":7,\"total_tokens\":14,"
+	    "\"reasoning_tokens\":21,\"cache_read_tokens\":28,\"cache_write_tokens\":35,"
+	    "\"cache_miss_tokens\":42,\"prompt_audio_tokens\":49,\"completion_audio_tokens\":56,"
+	    "\"accepted_prediction_tokens\":63,\"rejected_prediction_tokens\":70,"
+	    "\"tool_use_prompt_tokens\":77,\"prompt_audio_seconds\":1.25},"
+	    "\"speculation\":{\"draft_tokens\":40,\"accepted_tokens\":30},"
+	    "\"video\":{\"inference_s\":0.1},\"missing\"");
+	r.spec_steps = 12;
+	r.video_peak_memory_mb = 1536;
+	has(&r, "\"speculation\":{\"steps\":12,\"draft_tokens\":40,\"accepted_tokens\":30},"
+		"\"video\":{\"inference_s\":0.1,\"peak_memory_mb\":1536}");
 }
 
 /* The engine's doubles read back as themselves. */
@@ -974,25 +1029,16 @@ static int teardown(void **s)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_contract_line),
-		cmocka_unit_test(test_nulls),
-		cmocka_unit_test(test_error_and_v6),
-		cmocka_unit_test(test_escapes),
-		cmocka_unit_test(test_time),
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_itl),
-		cmocka_unit_test(test_choices_and_estimate),
-		cmocka_unit_test(test_engine_digits),
-		cmocka_unit_test(test_step),
-		cmocka_unit_test(test_summary),
-		cmocka_unit_test(test_file),
-		cmocka_unit_test(test_step_file),
-		cmocka_unit_test(test_open_refused),
-		cmocka_unit_test(test_after_torn_line),
-		cmocka_unit_test(test_dev_full),
-		cmocka_unit_test(test_file_limit),
-		cmocka_unit_test(test_slow_pipe),
-		cmocka_unit_test(test_speed),
+		cmocka_unit_test(test_contract_line), cmocka_unit_test(test_nulls),
+		cmocka_unit_test(test_error_and_v6),  cmocka_unit_test(test_escapes),
+		cmocka_unit_test(test_time),	      cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_itl),	      cmocka_unit_test(test_choices_and_estimate),
+		cmocka_unit_test(test_bodies),	      cmocka_unit_test(test_engine_digits),
+		cmocka_unit_test(test_step),	      cmocka_unit_test(test_summary),
+		cmocka_unit_test(test_file),	      cmocka_unit_test(test_step_file),
+		cmocka_unit_test(test_open_refused),  cmocka_unit_test(test_after_torn_line),
+		cmocka_unit_test(test_dev_full),      cmocka_unit_test(test_file_limit),
+		cmocka_unit_test(test_slow_pipe),     cmocka_unit_test(test_speed),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -814,6 +814,127 @@ static void errors(void **st)
 	world_end(w);
 }
 
+static void post(struct world *w, uint64_t ts, const char *path, const char *body)
+{
+	char b[2048];
+
+	snprintf(b, sizeof(b),
+		 "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+		 "Content-Length: %zu\r\n\r\n",
+		 path, strlen(body));
+	rx(w, 1, ts, b);
+	/* in two reads */
+	snprintf(b, sizeof(b), "%.*s", 10, body);
+	rx(w, 1, ts + 1 * MS, b);
+	rx(w, 1, ts + 2 * MS, body + 10);
+}
+
+/* What was asked for, what usage says, sizes and calls; a scrubbed copy says the same. */
+static void bodies(void **st)
+{
+	static const char ask[] =
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":"
+		"{\"url\":\"SECRET\"}},{\"type\":\"input_audio\"},{\"type\":\"image_url\"}]}],"
+		"\"max_tokens\":9,\"stream\":true}";
+	static const char too_long[] =
+		"{\"error\":{\"message\":\"SECRET maximum context length SECRET\",\"code\":400}}";
+	static const char claude[] = "{\"messages\":[],\"max_tokens\":-1,\"stream\":true}";
+	struct world *w = world_new();
+	const struct rp_record *r = w->rec;
+	char resp[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	post(w, 1000 * MS, "/v1/chat/completions", ask);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	for (int i = 1; i <= 3; i++) {
+		snprintf(
+			resp, sizeof(resp),
+			"data: {\"id\":\"c1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}],"
+			"\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":%d,\"total_tokens\":%d,"
+			"\"completion_tokens_details\":{\"accepted_prediction_tokens\":%d}}}\n\n",
+			i * 2, 5 + i * 2, i);
+		txc(w, 1, (1020 + i) * MS, resp);
+	}
+	txc(w, 1, 1030 * MS,
+	    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5},\"metrics\":{\"speculative_decoding\":"
+	    "{\"num_spec_steps\":3,\"num_draft_tokens\":6,\"num_accepted_draft_tokens\":3}}}\n\n");
+	tx(w, 1, 1031 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(r->max_tokens, 9);
+	assert_int_equal(r->images, 2);
+	assert_int_equal(r->audios, 1);
+	assert_int_equal(r->videos, 0);
+	assert_int_equal(r->body_rx, strlen(ask));
+	assert_int_equal(r->calls_rx, 2);
+	assert_int_equal(r->calls_tx, 4);
+	is_ms(r, S_FIRST_BODY, 19);
+	is_ms(r, S_LAST_BODY, 28);
+	is_ms(r, S_DURATION, 29);
+	assert_int_equal(r->v[RP_FIELD_S_FIRST_CHUNK].i, 2);
+	assert_int_equal(r->usage[RP_USAGE_PROMPT], 5);
+	assert_int_equal(r->usage[RP_USAGE_COMPLETION], 6);
+	assert_int_equal(r->usage[RP_USAGE_TOTAL], 11);
+	assert_int_equal(r->usage[RP_USAGE_ACCEPTED], 3);
+	assert_int_equal(r->usage[RP_USAGE_REJECTED], RP_NONE);
+	assert_int_equal(r->spec_steps, 3);
+	assert_int_equal(r->spec_draft_tokens, 6);
+	assert_int_equal(r->spec_accepted_tokens, 3);
+
+	post(w, 2000 * MS, "/v1/chat/completions", ask);
+	snprintf(
+		resp, sizeof(resp),
+		"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+		strlen(too_long));
+	tx(w, 1, 2010 * MS, resp);
+	tx(w, 1, 2011 * MS, too_long);
+	assert_int_equal(w->n, 2);
+	assert_true(r[1].has_error && r[1].context_overflow);
+	assert_int_equal(r[1].body_tx, strlen(too_long));
+	is_ms(&r[1], S_FIRST_BODY, 9);
+
+	/* Anthropic: the caches beside input_tokens are told once */
+	post(w, 3000 * MS, "/v1/messages", claude);
+	tx(w, 1, 3010 * MS, HDR_CHUNKED);
+	txc(w, 1, 3011 * MS,
+	    "data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"usage\":{\"input_tokens\":10,"
+	    "\"cache_read_input_tokens\":100,\"cache_creation_input_tokens\":7,\"output_tokens\":1}}}\n\n");
+	txc(w, 1, 3012 * MS,
+	    "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"SECRET\"}}\n\n");
+	txc(w, 1, 3013 * MS,
+	    "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":"
+	    "{\"input_tokens\":10,\"output_tokens\":4}}\n\n");
+	tx(w, 1, 3014 * MS, END);
+	assert_int_equal(w->n, 3);
+	assert_int_equal(r[2].usage[RP_USAGE_PROMPT], 117);
+	assert_int_equal(r[2].tok_prompt, 117);
+	assert_int_equal(r[2].usage[RP_USAGE_CACHE_READ], 100);
+	assert_int_equal(r[2].usage[RP_USAGE_CACHE_WRITE], 7);
+	assert_int_equal(r[2].usage[RP_USAGE_COMPLETION], 4);
+	assert_int_equal(r[2].usage[RP_USAGE_TOTAL], RP_NONE);
+	assert_int_equal(r[2].max_tokens, RP_NONE); /* -1: no limit */
+	assert_int_equal(r[2].images, 0);
+	assert_int_equal(r[2].first_chunk_tokens, RP_NONE);
+
+	/* cut: nobody knows what the rest asked for, or how many bytes came first */
+	rx(w, 1, 4000 * MS,
+	   "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 60\r\n\r\n{\"max_tokens\":4,\"mess");
+	data_n(w, 1, RP_RX, 4001 * MS, "ages", 4, 60 - 4 - 21, false);
+	tx(w, 1, 4010 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n");
+	data_n(w, 1, RP_TX, 4011 * MS, "1234567890", 10, 0, true);
+	tx(w, 1, 4012 * MS, "1234567890");
+	assert_int_equal(w->n, 4);
+	assert_int_equal(r[3].max_tokens, RP_NONE);
+	assert_int_equal(r[3].images, RP_NONE);
+	assert_int_equal(r[3].body_rx, 60);
+	assert_int_equal(r[3].body_tx, 20);
+	is_null(&r[3], S_FIRST_BODY, "lost_events");
+	is_ms(&r[3], S_LAST_BODY, 11);
+	world_end(w);
+}
+
 static void embeddings(void **st)
 {
 	struct world *w = world_new();
@@ -1118,9 +1239,10 @@ int main(void)
 		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
 		cmocka_unit_test(census),	cmocka_unit_test(truncated),
 		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
-		cmocka_unit_test(errors),	cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
-		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
+		cmocka_unit_test(errors),	cmocka_unit_test(bodies),
+		cmocka_unit_test(embeddings),	cmocka_unit_test(long_path),
+		cmocka_unit_test(limits),	cmocka_unit_test(tls),
+		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

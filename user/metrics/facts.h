@@ -25,28 +25,6 @@
 
 #include "record/record.h"
 
-/* The usage object of the response, member by member: usage.NAME */
-#define RP_USAGES(X)                                   \
-	X(PROMPT, "prompt_tokens")                     \
-	X(COMPLETION, "completion_tokens")             \
-	X(TOTAL, "total_tokens")                       \
-	X(REASONING, "reasoning_tokens")               \
-	X(CACHE_READ, "cache_read_tokens")             \
-	X(CACHE_WRITE, "cache_write_tokens")           \
-	X(CACHE_MISS, "cache_miss_tokens")             \
-	X(PROMPT_AUDIO, "prompt_audio_tokens")         \
-	X(COMPLETION_AUDIO, "completion_audio_tokens") \
-	X(ACCEPTED, "accepted_prediction_tokens")      \
-	X(REJECTED, "rejected_prediction_tokens")      \
-	X(TOOL_USE, "tool_use_prompt_tokens")
-enum rp_usage {
-#define X(id, name) RP_USAGE_##id,
-	RP_USAGES(X)
-#undef X
-		RP_USAGE_COUNT
-};
-extern const char *const rp_usage_names[RP_USAGE_COUNT];
-
 /* Why a request is no good one. The words of AIPerf's own export where it has one. */
 enum rp_error_class {
 	RP_ERROR_NONE,	     /* it was answered in full */
@@ -111,7 +89,7 @@ struct rp_facts {
 
 	/* tokens */
 	int64_t prompt, completion, cached, reasoning; /* tokens.* */
-	int64_t usage[RP_USAGE_COUNT];		       /* usage.* */
+	int64_t usage[RP_USAGE_COUNT];		       /* usage.NAME, see RP_USAGES */
 	double prompt_audio_seconds;		       /* usage.prompt_audio_seconds */
 
 	/* what was asked for; null unless the whole request was read */

@@ -19,6 +19,7 @@ enum mode {
 	M_FIRST, /* first byte of a string whose emptiness matters */
 	M_TEXT,	 /* string whose content does not matter */
 	M_COPY,	 /* string copied to tok */
+	M_WORD,	 /* string that is one of a few words, or none of interest */
 	M_BARE,	 /* number or literal */
 	M_DEAD,	 /* after a gap or the end */
 };
@@ -44,6 +45,7 @@ enum bits {
 	B_NAME = 128,
 	B_STOPPED = 256,
 	B_GUIDED = 512,
+	B_SCAN = 1024, /* searched for what says that the prompt is too long */
 };
 
 enum node {
@@ -58,6 +60,10 @@ enum node {
 	N_REQ_TOOLS,
 	N_PROMPT,
 	N_INPUT,
+	N_MESSAGES,
+	N_REQ_MESSAGE,
+	N_REQ_PARTS,
+	N_REQ_PART,
 	N_CHOICES,
 	N_CHOICE,
 	N_DELTA,
@@ -85,6 +91,8 @@ enum node {
 	N_TGI_DETAILS,
 	N_META,
 	N_META_FINISH,
+	N_METRICS,
+	N_SPECULATION,
 	N_COUNT
 };
 
@@ -99,6 +107,7 @@ enum act {
 	A_CODE,
 	A_ITEM_TYPE,
 	A_STATUS,
+	A_PART_TYPE,
 	A_FINISH,
 	A_STOP_TYPE,
 	A_STOP_REASON,
@@ -118,6 +127,7 @@ enum act {
 	A_ERROR,
 	A_DETAIL,
 	A_GUIDED,
+	A_ERROR_TEXT,
 	/* booleans */
 	A_STREAM,
 	A_INCLUDE_USAGE,
@@ -134,6 +144,21 @@ enum act {
 	A_TOTAL_TOKENS,
 	A_CACHED,
 	A_REASONING_TOKENS,
+	A_INPUT_TOKENS,
+	A_CACHE_READ,
+	A_CACHE_WRITE,
+	A_CACHE_MISS,
+	A_PROMPT_AUDIO,
+	A_COMPLETION_AUDIO,
+	A_ACCEPTED,
+	A_REJECTED,
+	A_TOOL_USE,
+	A_AUDIO_SECONDS,
+	A_SPEC_STEPS,
+	A_SPEC_DRAFT,
+	A_SPEC_ACCEPTED,
+	A_VIDEO_TIME,
+	A_VIDEO_MEMORY,
 	A_T_PROMPT_N,
 	A_T_PREDICTED_N,
 	A_T_CACHE_N,
@@ -148,7 +173,7 @@ enum act {
 	A_COUNT
 };
 
-enum kind { K_NONE, K_STR, K_SOME, K_BOOL, K_NUM, K_DBL };
+enum kind { K_NONE, K_STR, K_SOME, K_BOOL, K_NUM, K_DBL, K_WORD };
 
 #define OFF(m) offsetof(struct rp_json, m)
 #define STR(m)                                                         \
@@ -158,6 +183,10 @@ enum kind { K_NONE, K_STR, K_SOME, K_BOOL, K_NUM, K_DBL };
 #define NUM(m)                      \
 	{                           \
 		K_NUM, 0, OFF(m), 0 \
+	}
+#define DBL(m)                      \
+	{                           \
+		K_DBL, 0, OFF(m), 0 \
 	}
 #define SOME(b)                 \
 	{                       \
@@ -193,9 +222,12 @@ static const struct act_info {
 	[A_NATIVE] = SOME(B_CONTENT),
 	[A_DELTA] = SOME(B_DELTA),
 	[A_ITEM_NAME] = SOME(B_NAME),
-	[A_ERROR] = SOME(B_ERROR),
-	[A_DETAIL] = SOME(B_ERROR),
 	[A_GUIDED] = SOME(B_GUIDED),
+	[A_ERROR] = SOME(B_ERROR | B_SCAN),
+	[A_DETAIL] = SOME(B_ERROR | B_SCAN),
+	[A_ERROR_TEXT] = { K_NONE, 0, 0, B_SCAN },
+	[A_MESSAGE] = { K_NONE, 0, 0, B_SCAN }, /* of an error, when it is a string */
+	[A_PART_TYPE] = { K_WORD, 0, 0, 0 },
 	[A_STREAM] = { K_BOOL, 0, OFF(f.stream), 0 },
 	[A_INCLUDE_USAGE] = { K_BOOL, 0, OFF(f.include_usage), 0 },
 	[A_STOP] = { K_BOOL, 0, OFF(f.stop), 0 },
@@ -210,11 +242,26 @@ static const struct act_info {
 	[A_TOTAL_TOKENS] = NUM(f.total_tokens),
 	[A_CACHED] = NUM(f.cached_tokens),
 	[A_REASONING_TOKENS] = NUM(f.reasoning_tokens),
+	[A_INPUT_TOKENS] = NUM(f.input_tokens),
+	[A_CACHE_READ] = NUM(f.cache_read_tokens),
+	[A_CACHE_WRITE] = NUM(f.cache_write_tokens),
+	[A_CACHE_MISS] = NUM(f.cache_miss_tokens),
+	[A_PROMPT_AUDIO] = NUM(f.prompt_audio_tokens),
+	[A_COMPLETION_AUDIO] = NUM(f.completion_audio_tokens),
+	[A_ACCEPTED] = NUM(f.accepted_tokens),
+	[A_REJECTED] = NUM(f.rejected_tokens),
+	[A_TOOL_USE] = NUM(f.tool_use_tokens),
+	[A_AUDIO_SECONDS] = DBL(f.prompt_audio_seconds),
+	[A_SPEC_STEPS] = NUM(f.spec_steps),
+	[A_SPEC_DRAFT] = NUM(f.spec_draft_tokens),
+	[A_SPEC_ACCEPTED] = NUM(f.spec_accepted_tokens),
+	[A_VIDEO_TIME] = DBL(f.video_inference_s),
+	[A_VIDEO_MEMORY] = DBL(f.video_peak_memory_mb),
 	[A_T_PROMPT_N] = NUM(f.t_prompt_n),
 	[A_T_PREDICTED_N] = NUM(f.t_predicted_n),
 	[A_T_CACHE_N] = NUM(f.t_cache_n),
-	[A_T_PROMPT_MS] = { K_DBL, 0, OFF(f.t_prompt_ms), 0 },
-	[A_T_PREDICTED_MS] = { K_DBL, 0, OFF(f.t_predicted_ms), 0 },
+	[A_T_PROMPT_MS] = DBL(f.t_prompt_ms),
+	[A_T_PREDICTED_MS] = DBL(f.t_predicted_ms),
 };
 
 struct entry {
@@ -247,6 +294,7 @@ static const struct entry e_req[] = {
 	E("input", A_PROMPT, 0, N_INPUT),
 	E("text", A_PROMPT, 0, N_PROMPT),
 	E("input_ids", A_PROMPT, 0, N_PROMPT),
+	E("messages", A_NONE, 0, N_MESSAGES),
 	E("request_id", A_ID, 0, 0),
 	E("rid", A_ID, 0, 0),
 	E("service_tier", A_TIER, 0, 0),
@@ -265,6 +313,14 @@ static const struct entry e_req[] = {
 
 static const struct entry e_format[] = {
 	E("type", A_FORMAT, 0, 0),
+};
+
+static const struct entry e_req_message[] = {
+	E("content", A_NONE, 0, N_REQ_PARTS),
+};
+
+static const struct entry e_req_part[] = {
+	E("type", A_PART_TYPE, 0, 0),
 };
 
 static const struct entry e_stream_options[] = {
@@ -322,6 +378,20 @@ static const struct entry e_rsp[] = {
 	E("token", A_NONE, N_TGI_TOKEN, 0),
 	E("generated_text", A_CONTENT, 0, 0),
 	E("details", A_NONE, N_TGI_DETAILS, 0),
+	/* vLLM's figures of speculative decoding; SGLang's of a video */
+	E("metrics", A_NONE, N_METRICS, 0),
+	E("inference_time_s", A_VIDEO_TIME, 0, 0),
+	E("peak_memory_mb", A_VIDEO_MEMORY, 0, 0),
+};
+
+static const struct entry e_metrics[] = {
+	E("speculative_decoding", A_NONE, N_SPECULATION, 0),
+};
+
+static const struct entry e_speculation[] = {
+	E("num_spec_steps", A_SPEC_STEPS, 0, 0),
+	E("num_draft_tokens", A_SPEC_DRAFT, 0, 0),
+	E("num_accepted_draft_tokens", A_SPEC_ACCEPTED, 0, 0),
 };
 
 static const struct entry e_choice[] = {
@@ -368,9 +438,26 @@ static const struct entry e_usage[] = {
 	E("prompt_tokens", A_PROMPT_TOKENS, 0, 0),
 	E("completion_tokens", A_COMPLETION_TOKENS, 0, 0),
 	E("total_tokens", A_TOTAL_TOKENS, 0, 0),
-	E("input_tokens", A_PROMPT_TOKENS, 0, 0),
+	E("input_tokens", A_INPUT_TOKENS, 0, 0),
 	E("output_tokens", A_COMPLETION_TOKENS, 0, 0),
-	E("cache_read_input_tokens", A_CACHED, 0, 0),
+	E("cached_tokens", A_CACHED, 0, 0),
+	E("cache_read_input_tokens", A_CACHE_READ, 0, 0),
+	E("cache_creation_input_tokens", A_CACHE_WRITE, 0, 0),
+	E("prompt_cache_hit_tokens", A_CACHED, 0, 0),
+	E("prompt_cache_miss_tokens", A_CACHE_MISS, 0, 0),
+	E("prompt_audio_seconds", A_AUDIO_SECONDS, 0, 0),
+	/* the names that gateways to Gemini and Bedrock pass on */
+	E("promptTokenCount", A_PROMPT_TOKENS, 0, 0),
+	E("candidatesTokenCount", A_COMPLETION_TOKENS, 0, 0),
+	E("totalTokenCount", A_TOTAL_TOKENS, 0, 0),
+	E("cachedContentTokenCount", A_CACHED, 0, 0),
+	E("thoughtsTokenCount", A_REASONING_TOKENS, 0, 0),
+	E("toolUsePromptTokenCount", A_TOOL_USE, 0, 0),
+	E("inputTokens", A_INPUT_TOKENS, 0, 0),
+	E("outputTokens", A_COMPLETION_TOKENS, 0, 0),
+	E("totalTokens", A_TOTAL_TOKENS, 0, 0),
+	E("cacheReadInputTokens", A_CACHE_READ, 0, 0),
+	E("cacheWriteInputTokens", A_CACHE_WRITE, 0, 0),
 	E("prompt_tokens_details", A_NONE, N_PROMPT_DETAILS, 0),
 	E("input_tokens_details", A_NONE, N_PROMPT_DETAILS, 0),
 	E("completion_tokens_details", A_NONE, N_COMPLETION_DETAILS, 0),
@@ -379,21 +466,30 @@ static const struct entry e_usage[] = {
 
 static const struct entry e_prompt_details[] = {
 	E("cached_tokens", A_CACHED, 0, 0),
+	E("audio_tokens", A_PROMPT_AUDIO, 0, 0),
 };
 
 static const struct entry e_completion_details[] = {
 	E("reasoning_tokens", A_REASONING_TOKENS, 0, 0),
+	E("audio_tokens", A_COMPLETION_AUDIO, 0, 0),
+	E("accepted_prediction_tokens", A_ACCEPTED, 0, 0),
+	E("rejected_prediction_tokens", A_REJECTED, 0, 0),
 };
 
 static const struct entry e_timings[] = {
-	E("prompt_n", A_T_PROMPT_N, 0, 0),	   E("predicted_n", A_T_PREDICTED_N, 0, 0),
-	E("cache_n", A_T_CACHE_N, 0, 0),	   E("prompt_ms", A_T_PROMPT_MS, 0, 0),
+	E("prompt_n", A_T_PROMPT_N, 0, 0),
+	E("predicted_n", A_T_PREDICTED_N, 0, 0),
+	E("cache_n", A_T_CACHE_N, 0, 0),
+	E("prompt_ms", A_T_PROMPT_MS, 0, 0),
 	E("predicted_ms", A_T_PREDICTED_MS, 0, 0),
+	E("draft_n", A_SPEC_DRAFT, 0, 0),
+	E("draft_n_accepted", A_SPEC_ACCEPTED, 0, 0),
 };
 
 static const struct entry e_error[] = {
 	E("type", A_ERROR_TYPE, 0, 0),
 	E("code", A_ERROR_CODE, 0, 0),
+	E("message", A_ERROR_TEXT, 0, 0),
 };
 
 static const struct entry e_doc_delta[] = {
@@ -470,7 +566,11 @@ static const struct {
 	[N_FORMAT] = OBJ(e_format),
 	[N_REQ_TOOLS] = ARR(A_NONE, 0, 0),
 	[N_PROMPT] = ARR(A_NONE, 0, 0),
-	[N_INPUT] = ARR(A_NONE, 0, 0),
+	[N_INPUT] = ARR(A_NONE, N_REQ_MESSAGE, 0),
+	[N_MESSAGES] = ARR(A_NONE, N_REQ_MESSAGE, 0),
+	[N_REQ_MESSAGE] = OBJ(e_req_message),
+	[N_REQ_PARTS] = ARR(A_NONE, N_REQ_PART, 0),
+	[N_REQ_PART] = OBJ(e_req_part),
 	[N_CHOICES] = ARR(A_NONE, N_CHOICE, 0),
 	[N_CHOICE] = OBJ(e_choice),
 	[N_DELTA] = OBJ(e_delta),
@@ -498,6 +598,8 @@ static const struct {
 	[N_TGI_DETAILS] = OBJ(e_tgi_details),
 	[N_META] = OBJ(e_meta),
 	[N_META_FINISH] = OBJ(e_meta_finish),
+	[N_METRICS] = OBJ(e_metrics),
+	[N_SPECULATION] = OBJ(e_speculation),
 };
 
 #define SLOTS 128
@@ -891,6 +993,29 @@ static void bare_done(struct rp_json *p)
 	}
 }
 
+/*
+ * Anthropic and Bedrock count the tokens of a cache beside input_tokens, not among
+ * them; where they stand in the same object, the prompt is the sum. With OpenAI's
+ * Responses, which has the same name, cached ones are in a details object.
+ */
+static void usage_commit(struct rp_json *p)
+{
+	struct rp_json_facts *f = &p->f;
+	bool read = f->cache_read_tokens >= 0, write = f->cache_write_tokens >= 0;
+
+	if (read && f->cached_tokens == RP_ABSENT)
+		f->cached_tokens = f->cache_read_tokens;
+	if (f->input_tokens == RP_ABSENT)
+		return;
+	f->prompt_tokens = f->input_tokens;
+	if (f->input_tokens < 0 || f->input_tokens > INT32_MAX)
+		return;
+	if (read && f->cache_read_tokens <= INT32_MAX)
+		f->prompt_tokens += f->cache_read_tokens;
+	if (write && f->cache_write_tokens <= INT32_MAX)
+		f->prompt_tokens += f->cache_write_tokens;
+}
+
 static void level_close(struct rp_json *p)
 {
 	uint8_t node = p->lv[p->depth].node;
@@ -912,6 +1037,9 @@ static void level_close(struct rp_json *p)
 		break;
 	case N_REQ_TOOLS:
 		p->f.tools |= count > 0;
+		break;
+	case N_USAGE:
+		usage_commit(p);
 		break;
 	case N_PROMPT:
 	case N_INPUT:
@@ -1021,6 +1149,8 @@ static void container_close(struct rp_json *p)
 {
 	if (!p->depth)
 		return;
+	if (p->lv[p->depth].node == N_REQ)
+		p->f.whole = true;
 	level_close(p);
 	p->depth--;
 	value_over(p);
@@ -1181,11 +1311,55 @@ static size_t key_begin(struct rp_json *p, const uint8_t *in, uint8_t *keep, siz
 }
 
 /*
+ * What errors say when a prompt is too long: AIPerf 0.13.0's list, and llama-server's
+ * words, which that lacks. The last one is what a scrubbed copy has in their place.
+ */
+static const char *const too_long[] = {
+	"context length",
+	"maximum context",
+	"context_length_exceeded",
+	"prompt is too long",
+	"exceeds the available context size",
+	"xxxxxxxxxxxxxz",
+};
+
+/*
+ * The bytes of a string pass by, in whatever pieces. Found: said by a byte that is
+ * no text, at the end of it, so that a scrubbed copy says the same.
+ */
+static void scan(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
+{
+	for (; i < n; i++) {
+		uint8_t c = in[i] >= 'A' && in[i] <= 'Z' ? in[i] | 0x20 : in[i];
+
+		if (p->wlen == sizeof(p->win)) {
+			memmove(p->win, p->win + sizeof(p->win) / 2, sizeof(p->win) / 2);
+			p->wlen = sizeof(p->win) / 2;
+		}
+		p->win[p->wlen++] = (char)c;
+		for (size_t k = 0; k < sizeof(too_long) / sizeof(too_long[0]); k++) {
+			size_t l = strlen(too_long[k]);
+
+			if (p->wlen < l || (uint8_t)too_long[k][l - 1] != c ||
+			    memcmp(p->win + p->wlen - l, too_long[k], l) != 0)
+				continue;
+			p->f.too_long = true;
+			if (keep)
+				keep[i] = 'z';
+			p->scan = false;
+			return;
+		}
+	}
+}
+
+/*
  * Find the end of a string that does not matter: the first quote with an even
  * number of backslashes before it. Returns n, or the index after the quote.
  */
 static size_t text(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
 {
+	const size_t from = i;
+
 	while (i < n) {
 		const uint8_t *q = memchr(in + i, '"', n - i);
 		size_t e = q ? (size_t)(q - in) : n, b = e;
@@ -1198,12 +1372,17 @@ static size_t text(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 			odd ^= p->esc;
 		if (!q) {
 			p->esc = odd;
+			if (p->scan)
+				scan(p, in, keep, from, n);
 			return n;
 		}
 		p->esc = ESC_NONE;
 		i = e + 1;
 		if (odd)
 			continue;
+		if (p->scan)
+			scan(p, in, keep, from, e);
+		p->scan = false;
 		if (keep)
 			keep[e] = '"';
 		if (p->skip)
@@ -1211,6 +1390,51 @@ static size_t text(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 		else
 			value_over(p);
 		return i;
+	}
+	if (p->scan)
+		scan(p, in, keep, from, n);
+	return i;
+}
+
+static const struct {
+	const char *word;
+	uint8_t what; /* index into f.media */
+} parts[] = {
+	{ "image_url", RP_JSON_IMAGE },	  { "input_image", RP_JSON_IMAGE },
+	{ "image", RP_JSON_IMAGE },	  { "input_audio", RP_JSON_AUDIO },
+	{ "audio_url", RP_JSON_AUDIO },	  { "video_url", RP_JSON_VIDEO },
+	{ "input_video", RP_JSON_VIDEO },
+};
+
+/* A string of which only these words matter: kept as far as it is the beginning of one. */
+static size_t word(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
+{
+	for (; i < n; i++) {
+		uint8_t c = in[i];
+		bool begins = false;
+
+		for (size_t k = 0; k < sizeof(parts) / sizeof(parts[0]); k++) {
+			size_t l = strlen(parts[k].word);
+
+			if (l < p->tlen || memcmp(parts[k].word, p->tok, p->tlen) != 0)
+				continue;
+			if (c == '"' && l == p->tlen && p->f.media[parts[k].what] < UINT32_MAX)
+				p->f.media[parts[k].what]++;
+			begins |= l > p->tlen && (uint8_t)parts[k].word[p->tlen] == c;
+		}
+		if (c == '"') {
+			if (keep)
+				keep[i] = c;
+			value_over(p);
+			return i + 1;
+		}
+		if (!begins) {
+			p->mode = M_TEXT;
+			return text(p, in, keep, i, n);
+		}
+		p->tok[p->tlen++] = (char)c;
+		if (keep)
+			keep[i] = c;
 	}
 	return i;
 }
@@ -1287,6 +1511,8 @@ static size_t string_begin(struct rp_json *p, const uint8_t *in, uint8_t *keep, 
 	value_begin(p, C_QUOTE);
 	kind = acts[p->act].kind;
 	p->esc = ESC_NONE;
+	p->scan = acts[p->act].bits & B_SCAN && !p->f.too_long;
+	p->wlen = 0;
 	switch (kind) {
 	case K_STR:
 		p->mode = M_COPY;
@@ -1296,6 +1522,10 @@ static size_t string_begin(struct rp_json *p, const uint8_t *in, uint8_t *keep, 
 	case K_SOME:
 		p->mode = M_FIRST;
 		return i;
+	case K_WORD:
+		p->mode = M_WORD;
+		p->tlen = 0;
+		return word(p, in, keep, i, n);
 	default:
 		p->mode = M_TEXT;
 		return text(p, in, keep, i, n);
@@ -1481,6 +1711,9 @@ void rp_json_feed(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t n)
 		case M_COPY:
 			i = copy(p, in, keep, i, n);
 			break;
+		case M_WORD:
+			i = word(p, in, keep, i, n);
+			break;
 		case M_BARE:
 			i = bare(p, in, keep, i, n);
 			break;
@@ -1503,7 +1736,12 @@ void rp_json_init(struct rp_json *p, enum rp_json_role role)
 	f->stream = f->include_usage = f->stop = -1;
 	f->n = f->max_tokens = f->prompts = RP_ABSENT;
 	f->prompt_tokens = f->completion_tokens = f->total_tokens = RP_ABSENT;
-	f->cached_tokens = f->reasoning_tokens = RP_ABSENT;
+	f->cached_tokens = f->reasoning_tokens = f->input_tokens = RP_ABSENT;
+	f->cache_read_tokens = f->cache_write_tokens = f->cache_miss_tokens = RP_ABSENT;
+	f->prompt_audio_tokens = f->completion_audio_tokens = f->tool_use_tokens = RP_ABSENT;
+	f->accepted_tokens = f->rejected_tokens = RP_ABSENT;
+	f->spec_steps = f->spec_draft_tokens = f->spec_accepted_tokens = RP_ABSENT;
+	f->prompt_audio_seconds = f->video_inference_s = f->video_peak_memory_mb = NAN;
 	f->t_prompt_n = f->t_predicted_n = f->t_cache_n = RP_ABSENT;
 	f->t_prompt_ms = f->t_predicted_ms = NAN;
 	f->native_tokens = RP_ABSENT;
@@ -1516,7 +1754,8 @@ static void unwind(struct rp_json *p)
 	for (; p->depth; p->depth--) {
 		uint8_t node = p->lv[p->depth].node;
 
-		if (node == N_REQ || node == N_RSP || node == N_CHOICE || node == N_ITEM)
+		if (node == N_REQ || node == N_RSP || node == N_CHOICE || node == N_ITEM ||
+		    node == N_USAGE)
 			level_close(p);
 	}
 	p->mode = M_DEAD;

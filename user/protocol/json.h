@@ -9,9 +9,10 @@
  *
  * What `keep` gets: structure, blanks, quotes; keys as far as they begin like a
  * key that is known at that place; true, false and null under such a key; the
- * values that fill the fields below. Of a part no field comes from (messages,
- * tools, logprobs), only structure, blanks and quotes. One filler may become
- * 'z', where 'x' would complete a known key ("indey" must not read "index").
+ * values that fill the fields below. Of a part no field comes from (tools,
+ * logprobs, texts), only structure, blanks and quotes. One filler may become
+ * 'z', where 'x' would complete a known key ("indey" must not read "index"), and
+ * where the text of an error says that the prompt is too long.
  *
  * Beyond the fields' own comments: Anthropic's Messages, SGLang's /generate and
  * TGI's stream are read as well; the Responses API's deltas, by `type`, count as
@@ -52,6 +53,8 @@ struct rp_json_facts {
 	int64_t n;	      /* n (also n_cmpl, best_of ignored) */
 	int64_t max_tokens;   /* max_tokens, max_completion_tokens, n_predict */
 	int8_t include_usage; /* stream_options.include_usage, -1 absent */
+	uint32_t media[3]; /* images, audios, videos: by the type of messages' (input's) content parts */
+	bool whole;	   /* the request's object was read up to its end */
 	int64_t prompts; /* elements of prompt / input when an array of strings or of arrays; 1 for a string or an array of numbers; RP_ABSENT if neither key was seen */
 	bool tools;	 /* a non-empty array tools, or functions */
 	bool guided; /* response_format.type that is not text, structured_outputs, guided_*, grammar, json_schema */
@@ -66,12 +69,25 @@ struct rp_json_facts {
 	char finish_reason
 		[RP_FINISH_MAX]; /* of the lowest choice index that has one; native: stop_type (eos -> "stop", limit -> "length", word -> "stop") or done_reason */
 	int8_t stop;		 /* native top-level stop / done: -1 absent */
-	int64_t prompt_tokens; /* usage.prompt_tokens | usage.input_tokens | tokens_evaluated | prompt_eval_count */
+	int64_t prompt_tokens; /* usage.prompt_tokens | usage.input_tokens, with the caches beside it | tokens_evaluated | prompt_eval_count */
 	int64_t completion_tokens; /* usage.completion_tokens | usage.output_tokens | tokens_predicted | eval_count */
 	int64_t total_tokens;  /* usage.total_tokens */
-	int64_t cached_tokens; /* usage.prompt_tokens_details.cached_tokens | usage.input_tokens_details.cached_tokens | tokens_cached is NOT it */
+	int64_t cached_tokens; /* usage.prompt_tokens_details.cached_tokens | usage.input_tokens_details.cached_tokens | usage.cached_tokens and its other names | tokens_cached is NOT it */
 	int64_t reasoning_tokens; /* usage.completion_tokens_details.reasoning_tokens | output_tokens_details */
 	bool has_usage; /* a non-null usage object was seen */
+	/* what else usage may say; the names of every provider, as AIPerf reads them */
+	int64_t input_tokens; /* input_tokens: without the next two where they stand beside it */
+	int64_t cache_read_tokens, cache_write_tokens; /* cache_{read,creation}_input_tokens */
+	int64_t cache_miss_tokens;		       /* prompt_cache_miss_tokens */
+	int64_t prompt_audio_tokens, completion_audio_tokens; /* details.audio_tokens */
+	int64_t accepted_tokens, rejected_tokens; /* completion details' *_prediction_tokens */
+	int64_t tool_use_tokens;		  /* toolUsePromptTokenCount */
+	double prompt_audio_seconds;		  /* NAN absent */
+	/* speculative decoding: vLLM's metrics.speculative_decoding.num_*; of llama.cpp's
+	 * timings draft_n and draft_n_accepted */
+	int64_t spec_steps, spec_draft_tokens, spec_accepted_tokens;
+	double video_inference_s,
+		video_peak_memory_mb; /* SGLang's inference_time_s, peak_memory_mb */
 	/* llama.cpp's timings object, milliseconds and counts */
 	int64_t t_prompt_n, t_predicted_n, t_cache_n;
 	double t_prompt_ms, t_predicted_ms; /* NAN absent */
@@ -82,10 +98,13 @@ struct rp_json_facts {
 	bool error;
 	char error_type[RP_ERRTYPE_MAX]; /* error.type; an error string's text is never kept */
 	char error_code[32];		 /* error.code as string or number */
-	bool done_marker;		 /* the document was exactly [DONE] */
-	bool gapped;			 /* bytes were missing inside */
-	bool any;			 /* at least one non-space byte was seen */
+	bool too_long; /* its text (error, error.message, message, detail) says that the prompt is */
+	bool done_marker; /* the document was exactly [DONE] */
+	bool gapped;	  /* bytes were missing inside */
+	bool any;	  /* at least one non-space byte was seen */
 };
+
+enum { RP_JSON_IMAGE, RP_JSON_AUDIO, RP_JSON_VIDEO };
 
 enum rp_json_role { RP_JSON_REQUEST_BODY, RP_JSON_RESPONSE_BODY };
 
@@ -99,6 +118,8 @@ struct rp_json {
 	uint8_t scope;	       /* whose bits: the document, a choice, an output item */
 	bool dev;	       /* the key or bare scalar is none that is kept */
 	bool cut;
+	bool scan; /* this string is searched */
+	uint8_t wlen;
 	uint16_t hex, tlen;
 	uint16_t rbits, cbits, ibits;
 	uint8_t fin_index;
@@ -110,7 +131,9 @@ struct rp_json {
 	} lv[RP_JSON_DEPTH + 1];
 	char type[64], code[32], itype[32], rfin[RP_FINISH_MAX], cfin[RP_FINISH_MAX];
 	char status[RP_FINISH_MAX], fmt[16];
+	/* from here on: written before it is read */
 	char tok[RP_ID_MAX];
+	char win[96]; /* the last of the string that is searched, in lower case */
 };
 
 void rp_json_init(struct rp_json *p, enum rp_json_role role);

@@ -176,8 +176,8 @@ static enum rp_reason why_usage(const struct rp_record *r)
 
 /* All instants with their reasons, so that a formula below is one line. */
 struct instants {
-	struct rp_instant start, request_end, first_byte, first_event, first_token, second_token,
-		first_output, last_token, end;
+	struct rp_instant start, request_end, first_byte, first_body, first_event, first_token,
+		second_token, first_output, last_token, last_body, end;
 	struct rp_instant queued, scheduled, eng_first, eng_last;
 	struct rp_instant established;
 };
@@ -186,11 +186,15 @@ static void collect(const struct rp_record *r, struct instants *t)
 {
 	enum rp_reason sock = why_socket(r);
 	enum rp_reason none = rp_generative(r->operation) ? RP_WHY_NO_TOKEN : RP_WHY_NOT_GENERATIVE;
+	enum rp_reason body = r->t_end != RP_NONE && sock == RP_WHY_NOT_SEEN ? RP_WHY_NO_TOKEN :
+									       sock;
 	bool one = r->t_first_token != RP_NONE;
 
 	t->start = (struct rp_instant){ r->t_start, sock };
 	t->request_end = (struct rp_instant){ r->t_request_end, sock };
 	t->first_byte = (struct rp_instant){ r->t_first_byte, sock };
+	t->first_body = (struct rp_instant){ r->t_first_body, body };
+	t->last_body = (struct rp_instant){ r->t_last_body, body };
 	t->end = (struct rp_instant){ r->t_end, sock };
 	t->first_event = (struct rp_instant){ r->t_first_event, why_event(r, RP_WHY_NO_TOKEN) };
 	t->first_token = (struct rp_instant){ r->t_first_token, why_event(r, RP_WHY_NO_TOKEN) };
@@ -351,6 +355,10 @@ static void derive_server(struct rp_record *r, const struct instants *t)
 	struct rp_value *v = r->v, span;
 
 	diff(&v[RP_FIELD_S_FIRST_BYTE], t->request_end, t->first_byte);
+	/* where AIPerf's http_req_waiting and http_req_receiving end: bytes of the body,
+	 * not of the head or of chunked coding */
+	diff(&v[RP_FIELD_S_FIRST_BODY], t->request_end, t->first_body);
+	diff(&v[RP_FIELD_S_LAST_BODY], t->request_end, t->last_body);
 	diff(&v[RP_FIELD_S_FIRST_EVENT], t->request_end, t->first_event);
 	/* AIPerf time_to_first_token: first event with generated text */
 	diff(&v[RP_FIELD_S_TTFT], t->request_end, t->first_token);
@@ -366,6 +374,9 @@ static void derive_server(struct rp_record *r, const struct instants *t)
 	      why_event(r, RP_WHY_NOT_SEEN));
 	count(&v[RP_FIELD_S_KEEPALIVES], r->keepalives || zero_counts(r) ? r->keepalives : RP_NONE,
 	      why_event(r, RP_WHY_NOT_SEEN));
+
+	count(&v[RP_FIELD_S_FIRST_CHUNK], r->first_chunk_tokens,
+	      r->t_first_token != RP_NONE ? RP_WHY_NOT_REPORTED : why_event(r, RP_WHY_NO_TOKEN));
 
 	/* AIPerf inter_chunk_latency, its mean: the sum of the gaps is last minus
 	 * first. With bytes missing the count is a lower bound and the quotient

@@ -19,6 +19,12 @@ const char *const rp_operation_names[RP_OP_COUNT] = {
 	[RP_OP_OTHER] = "other",
 };
 
+const char *const rp_usage_names[RP_USAGE_COUNT] = {
+#define X(id, name) [RP_USAGE_##id] = name,
+	RP_USAGES(X)
+#undef X
+};
+
 const char *const rp_reason_names[RP_WHY_COUNT] = {
 #define X(n, s) [RP_WHY_##n] = s,
 	RP_REASONS(X)

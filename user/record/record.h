@@ -99,14 +99,17 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
 	X(M_MEAN_ITL, "metrics", "mean_itl_ms", MS)                     \
 	X(M_TPS, "metrics", "tokens_per_second", R)                     \
 	X(S_FIRST_BYTE, "server_timing", "first_byte_ms", NS)           \
+	X(S_FIRST_BODY, "server_timing", "first_body_ms", NS)           \
 	X(S_FIRST_EVENT, "server_timing", "first_event_ms", NS)         \
 	X(S_TTFT, "server_timing", "ttft_ms", NS)                       \
 	X(S_TTST, "server_timing", "time_to_second_token_ms", NS)       \
 	X(S_TTFO, "server_timing", "time_to_first_output_token_ms", NS) \
 	X(S_LAST_TOKEN, "server_timing", "last_token_ms", NS)           \
+	X(S_LAST_BODY, "server_timing", "last_body_ms", NS)             \
 	X(S_DURATION, "server_timing", "duration_ms", NS)               \
 	X(S_MEAN_ICL, "server_timing", "mean_icl_ms", MS)               \
 	X(S_CHUNKS, "server_timing", "chunks", N)                       \
+	X(S_FIRST_CHUNK, "server_timing", "first_chunk_tokens", N)      \
 	X(S_KEEPALIVES, "server_timing", "keepalives", N)               \
 	X(P_RECEIVE, "phases", "receive_ms", NS)                        \
 	X(P_FRONTEND, "phases", "frontend_ms", NS)                      \
@@ -202,6 +205,28 @@ struct rp_engine_request {
 	bool estimated;	    /* its t_queued and t_scheduled are */
 };
 
+/* What a response's usage object may say, one name for all providers' names. */
+#define RP_USAGES(X)                                   \
+	X(PROMPT, "prompt_tokens")                     \
+	X(COMPLETION, "completion_tokens")             \
+	X(TOTAL, "total_tokens")                       \
+	X(REASONING, "reasoning_tokens")               \
+	X(CACHE_READ, "cache_read_tokens")             \
+	X(CACHE_WRITE, "cache_write_tokens")           \
+	X(CACHE_MISS, "cache_miss_tokens")             \
+	X(PROMPT_AUDIO, "prompt_audio_tokens")         \
+	X(COMPLETION_AUDIO, "completion_audio_tokens") \
+	X(ACCEPTED, "accepted_prediction_tokens")      \
+	X(REJECTED, "rejected_prediction_tokens")      \
+	X(TOOL_USE, "tool_use_prompt_tokens")
+enum rp_usage {
+#define X(id, name) RP_USAGE_##id,
+	RP_USAGES(X)
+#undef X
+		RP_USAGE_COUNT
+};
+extern const char *const rp_usage_names[RP_USAGE_COUNT];
+
 #define RP_REQUEST_IDS 8
 #define RP_ENGINE_ID_MAX 128
 #define RP_CHOICES_TOLD 64
@@ -234,8 +259,8 @@ struct rp_record {
 	bool conn_reused;
 	/* instants, ns of CLOCK_MONOTONIC, RP_NONE when not seen */
 	int64_t t_start, t_request_end; /* socket */
-	int64_t t_first_byte, t_first_event, t_first_token, t_second_token, t_first_output;
-	int64_t t_last_token, t_end;
+	int64_t t_first_byte, t_first_body, t_first_event, t_first_token, t_second_token;
+	int64_t t_first_output, t_last_token, t_last_body, t_end;
 	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last, t_eng_end; /* engine */
 	/*
 	 * The same four as the engine has them, in its own arithmetic: seconds of
@@ -251,13 +276,25 @@ struct rp_record {
 	bool has_error;
 	char error_type[RP_ERRTYPE_MAX], error_code[32];
 	const char *error_where; /* "status" | "stream" | "engine" */
+	bool context_overflow;	 /* the error says that the prompt is too long */
 	/* counts */
 	int64_t tok_prompt, tok_completion_usage, tok_cached,
 		tok_reasoning;		       /* as the response says */
 	int64_t tok_prompt_engine, tok_engine; /* by hooks */
 	int64_t chunks, keepalives;	       /* token events, comments */
-	int64_t chunk_tokens; /* tokens of events by usage deltas, RP_NONE if not all told */
+	int64_t chunk_tokens;	    /* tokens of events by usage deltas, RP_NONE if not all told */
+	int64_t first_chunk_tokens; /* of the first token event, by its usage */
 	uint64_t bytes_rx, bytes_tx;
+	uint64_t body_rx, body_tx;   /* of them, without HTTP's framing */
+	uint64_t calls_rx, calls_tx; /* reads and writes with bytes of a body */
+	/* what was asked for; RP_NONE unless the whole request was read as JSON */
+	int64_t max_tokens;		/* RP_NONE: not limited */
+	int64_t images, audios, videos; /* content parts */
+	/* as the response says, RP_NONE or NAN where it does not */
+	int64_t usage[RP_USAGE_COUNT];
+	double prompt_audio_seconds;
+	int64_t spec_steps, spec_draft_tokens, spec_accepted_tokens;
+	double video_inference_s, video_peak_memory_mb;
 	int64_t rtt_us;
 	int rtt_status; /* enum rp_rtt_status */
 	int64_t retransmits;

@@ -555,6 +555,71 @@ static const char *const token_sources[] = {
 	[RP_TOKENS_CHUNKS] = "chunks",
 };
 
+struct member {
+	struct rp_buf *b;
+	const char *group;
+	bool any;
+};
+
+/* "group":{"name": -- the group begins with its first member that is known. */
+static void put_name(struct member *m, const char *name)
+{
+	LIT(m->b, ",\"");
+	if (!m->any) {
+		rp_buf_str(m->b, m->group);
+		LIT(m->b, "\":{\"");
+	}
+	m->any = true;
+	rp_buf_str(m->b, name);
+	LIT(m->b, "\":");
+}
+
+static void put_told_n(struct member *m, const char *name, int64_t v)
+{
+	if (v == RP_NONE)
+		return;
+	put_name(m, name);
+	rp_put_i64(m->b, v);
+}
+
+static void put_told_d(struct member *m, const char *name, double v)
+{
+	if (!isfinite(v))
+		return;
+	put_name(m, name);
+	rp_buf_double(m->b, v);
+}
+
+static void put_end(const struct member *m)
+{
+	if (m->any)
+		LIT(m->b, "}");
+}
+
+/* What the bodies say, and nothing else: a member that is not there was not said. */
+static void put_bodies(struct rp_buf *b, const struct rp_record *r)
+{
+	struct member q = { b, "request", false }, u = { b, "usage", false },
+		      s = { b, "speculation", false }, v = { b, "video", false };
+
+	put_told_n(&q, "max_tokens", r->max_tokens);
+	put_told_n(&q, "images", r->images);
+	put_told_n(&q, "audios", r->audios);
+	put_told_n(&q, "videos", r->videos);
+	put_end(&q);
+	for (int i = 0; i < RP_USAGE_COUNT; i++)
+		put_told_n(&u, rp_usage_names[i], r->usage[i]);
+	put_told_d(&u, "prompt_audio_seconds", r->prompt_audio_seconds);
+	put_end(&u);
+	put_told_n(&s, "steps", r->spec_steps);
+	put_told_n(&s, "draft_tokens", r->spec_draft_tokens);
+	put_told_n(&s, "accepted_tokens", r->spec_accepted_tokens);
+	put_end(&s);
+	put_told_d(&v, "inference_s", r->video_inference_s);
+	put_told_d(&v, "peak_memory_mb", r->video_peak_memory_mb);
+	put_end(&v);
+}
+
 static void put_record(struct rp_buf *b, const struct rp_record *r)
 {
 	LIT(b, "{\"schema\":\"reqprobe.request/1\",\"id\":");
@@ -624,6 +689,8 @@ static void put_record(struct rp_buf *b, const struct rp_record *r)
 		rp_put_string_or_null(b, r->error_code);
 		LIT(b, ",\"where\":");
 		rp_put_string_or_null(b, r->error_where);
+		LIT(b, ",\"context_overflow\":");
+		rp_put_bool(b, r->context_overflow);
 		LIT(b, "}");
 	} else {
 		LIT(b, "null");
@@ -665,7 +732,16 @@ static void put_record(struct rp_buf *b, const struct rp_record *r)
 	rp_buf_u64(b, r->bytes_rx);
 	LIT(b, ",\"response\":");
 	rp_buf_u64(b, r->bytes_tx);
+	LIT(b, ",\"request_body\":");
+	rp_buf_u64(b, r->body_rx);
+	LIT(b, ",\"response_body\":");
+	rp_buf_u64(b, r->body_tx);
+	LIT(b, "},\"calls\":{\"request\":");
+	rp_buf_u64(b, r->calls_rx);
+	LIT(b, ",\"response\":");
+	rp_buf_u64(b, r->calls_tx);
 	LIT(b, "}");
+	put_bodies(b, r);
 	if (r->estimate != RP_EST_NONE) {
 		LIT(b, ",\"estimated\":{\"queue_time\":\"");
 		rp_buf_str(b, rp_estimate_names[r->estimate]);

@@ -378,6 +378,47 @@ void rp_tl_conn_alive(struct rp_timeline *t, const struct rp_ev_conn_close *e)
 	}
 }
 
+/*
+ * Bytes of a body passed in the call of that instant. Without its start, whose
+ * instant is unknown, or its end as far as it was seen.
+ */
+static void body_bytes(struct request *q, enum rp_dir dir, uint64_t n, int64_t ts)
+{
+	struct rp_record *r = &q->r;
+	bool call = n && q->body_call[dir] != ts;
+
+	if (!n)
+		return;
+	q->body_call[dir] = ts;
+	if (dir == RP_RX) {
+		r->body_rx += n;
+		r->calls_rx += call;
+		return;
+	}
+	r->body_tx += n;
+	r->calls_tx += call;
+	if (r->t_first_body == RP_NONE && !q->body_start_lost)
+		r->t_first_body = ts;
+	r->t_last_body = ts;
+}
+
+/* The same, not seen: in a call that was cut, or in one that was lost. */
+static void body_bytes_gap(struct request *q, enum rp_dir dir, uint64_t n, int64_t ts,
+			   enum why_gap why)
+{
+	if (why == GAP_CUT) {
+		body_bytes(q, dir, n, ts);
+		return;
+	}
+	if (dir == RP_RX) {
+		q->r.body_rx += n;
+		return;
+	}
+	q->r.body_tx += n;
+	q->body_start_lost |= q->r.t_first_body == RP_NONE;
+	q->r.t_last_body = RP_NONE;
+}
+
 /* ---- responses ---- */
 
 static void advance(struct conn *c)
@@ -545,6 +586,7 @@ static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t 
 			break;
 		case RP_HTTP1_BODY:
 			q->r.t_end = ts;
+			body_bytes(q, RP_TX, it.len, ts);
 			if (h->body == BODY_JSON)
 				rp_json_feed(&h->json, in + pos + it.pos, k ? k + it.pos : NULL,
 					     it.len);
@@ -748,6 +790,8 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 			}
 			break;
 		case RP_HTTP1_BODY:
+			if (h->rx)
+				body_bytes(h->rx, RP_RX, it.len, ts);
 			if (h->rx && h->rx->recorded)
 				rp_json_feed(&h->req_json, in + pos + it.pos, k ? k + it.pos : NULL,
 					     it.len);
@@ -843,10 +887,12 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 		}
 		if (q && dir == RP_RX) {
 			q->r.bytes_rx += used;
+			body_bytes_gap(q, dir, it.len, ts, why);
 			if (q->recorded)
 				rp_json_gap(&h->req_json);
 		} else if (q) {
 			q->r.bytes_tx += used;
+			body_bytes_gap(q, dir, it.len, ts, why);
 			q->r.t_end = ts;
 			body_gap(t, h, q, ts, why);
 		}

@@ -173,7 +173,10 @@ struct request {
 	bool guided, tools;
 	char service_tier[16];
 	bool start_told;
-	bool events_told;	 /* its tokens are those of the response's events */
+	bool events_told;		 /* its tokens are those of the response's events */
+	int64_t cache_read, cache_write; /* of usage that has them beside input_tokens; 0 */
+	int64_t body_call[2];	 /* instant of the last read, write with bytes of the body */
+	bool body_start_lost;	 /* the first bytes of the response's body were not seen */
 	enum rp_reason no_first; /* why a first token seen later isn't the first */
 	/* engine */
 	struct task *tasks;

@@ -91,12 +91,19 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 	q->s = rp_tl_session(t, c->pid);
 	q->retrans0 = c->retrans;
 	q->usage_all = true;
+	q->body_call[RP_RX] = q->body_call[RP_TX] = RP_NONE;
 	for (unsigned i = 0; i < 64; i++)
 		q->prev_event[i] = RP_NONE;
 	r = &q->r;
 	r->t_start = ts;
 	r->t_request_end = r->t_first_byte = r->t_first_event = r->t_first_token = RP_NONE;
 	r->t_second_token = r->t_first_output = r->t_last_token = r->t_end = RP_NONE;
+	r->t_first_body = r->t_last_body = r->first_chunk_tokens = RP_NONE;
+	r->max_tokens = r->images = r->audios = r->videos = RP_NONE;
+	for (unsigned i = 0; i < RP_USAGE_COUNT; i++)
+		r->usage[i] = RP_NONE;
+	r->spec_steps = r->spec_draft_tokens = r->spec_accepted_tokens = RP_NONE;
+	r->prompt_audio_seconds = r->video_inference_s = r->video_peak_memory_mb = NAN;
 	r->t_queued = r->t_scheduled = r->t_eng_first = r->t_eng_last = r->t_eng_end = RP_NONE;
 	r->tok_prompt = r->tok_completion_usage = r->tok_cached = r->tok_reasoning = RP_NONE;
 	r->tok_prompt_engine = r->tok_engine = r->chunk_tokens = RP_NONE;
@@ -181,6 +188,14 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 	}
 	if (rp_generative(r->operation) && n * p > r->choices)
 		r->choices = (int)(n * p);
+	if (f->whole && !f->gapped) {
+		/* -1 is llama-server's "as many as there are" */
+		if (f->max_tokens >= 0 && f->max_tokens <= INT32_MAX)
+			r->max_tokens = f->max_tokens;
+		r->images = f->media[RP_JSON_IMAGE];
+		r->audios = f->media[RP_JSON_AUDIO];
+		r->videos = f->media[RP_JSON_VIDEO];
+	}
 	rp_tl_started(t, q);
 }
 
@@ -215,10 +230,52 @@ static void take_count(struct rp_record *r, int64_t *to, int64_t n)
 		r->flags |= RP_FLAG_PARSE_ERROR;
 }
 
+/*
+ * The usage object by itself. tokens.* is by the best source at hand; this is what
+ * the response says. Each member by the last event that has it: streams tell either
+ * all at the end, or running totals, and Anthropic's some at the start, others later.
+ */
+static void take_usage(struct request *q, const struct rp_json_facts *f, int64_t prompt)
+{
+	struct rp_record *r = &q->r;
+
+	if (!f->has_usage)
+		return;
+	take_count(r, &r->usage[RP_USAGE_PROMPT], prompt);
+	take_count(r, &r->usage[RP_USAGE_COMPLETION], f->completion_tokens);
+	take_count(r, &r->usage[RP_USAGE_TOTAL], f->total_tokens);
+	take_count(r, &r->usage[RP_USAGE_REASONING], f->reasoning_tokens);
+	take_count(r, &r->usage[RP_USAGE_CACHE_READ], f->cached_tokens);
+	take_count(r, &r->usage[RP_USAGE_CACHE_WRITE], f->cache_write_tokens);
+	take_count(r, &r->usage[RP_USAGE_CACHE_MISS], f->cache_miss_tokens);
+	take_count(r, &r->usage[RP_USAGE_PROMPT_AUDIO], f->prompt_audio_tokens);
+	take_count(r, &r->usage[RP_USAGE_COMPLETION_AUDIO], f->completion_audio_tokens);
+	take_count(r, &r->usage[RP_USAGE_ACCEPTED], f->accepted_tokens);
+	take_count(r, &r->usage[RP_USAGE_REJECTED], f->rejected_tokens);
+	take_count(r, &r->usage[RP_USAGE_TOOL_USE], f->tool_use_tokens);
+	if (isfinite(f->prompt_audio_seconds) && f->prompt_audio_seconds >= 0)
+		r->prompt_audio_seconds = f->prompt_audio_seconds;
+}
+
+/* Anthropic's input_tokens may come again without the caches that stood beside it. */
+static int64_t prompt_tokens(struct request *q, const struct rp_json_facts *f)
+{
+	bool beside = f->cache_read_tokens != RP_ABSENT || f->cache_write_tokens != RP_ABSENT;
+
+	if (f->cache_read_tokens >= 0 && f->cache_read_tokens <= MAX_TOKENS)
+		q->cache_read = f->cache_read_tokens;
+	if (f->cache_write_tokens >= 0 && f->cache_write_tokens <= MAX_TOKENS)
+		q->cache_write = f->cache_write_tokens;
+	if (beside || f->input_tokens < 0 || f->prompt_tokens > MAX_TOKENS)
+		return f->prompt_tokens;
+	return f->prompt_tokens + q->cache_read + q->cache_write;
+}
+
 /* What responses and events say alike. */
 static void take_facts(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f)
 {
 	struct rp_record *r = &q->r;
+	int64_t prompt = prompt_tokens(q, f);
 
 	if (f->id[0] && !r->id[0]) {
 		memcpy(r->id, f->id, sizeof(r->id));
@@ -233,11 +290,19 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 		if (f->finish_reason[0])
 			memcpy(r->finish_reason, f->finish_reason, sizeof(r->finish_reason));
 	}
-	take_count(r, &r->tok_prompt, f->prompt_tokens);
+	take_count(r, &r->tok_prompt, prompt);
 	take_count(r, &r->tok_completion_usage, f->completion_tokens);
 	take_count(r, &r->tok_cached,
 		   f->cached_tokens != RP_ABSENT ? f->cached_tokens : f->t_cache_n);
 	take_count(r, &r->tok_reasoning, f->reasoning_tokens);
+	take_usage(q, f, prompt);
+	take_count(r, &r->spec_steps, f->spec_steps);
+	take_count(r, &r->spec_draft_tokens, f->spec_draft_tokens);
+	take_count(r, &r->spec_accepted_tokens, f->spec_accepted_tokens);
+	if (isfinite(f->video_inference_s) && f->video_inference_s >= 0)
+		r->video_inference_s = f->video_inference_s;
+	if (isfinite(f->video_peak_memory_mb) && f->video_peak_memory_mb >= 0)
+		r->video_peak_memory_mb = f->video_peak_memory_mb;
 	/* llama.cpp without usage: its timings count the same tokens */
 	if (r->tok_completion_usage == RP_NONE)
 		take_count(r, &r->tok_completion_usage, f->t_predicted_n);
@@ -249,6 +314,11 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 		memcpy(r->error_type, f->error_type, sizeof(r->error_type));
 		memcpy(r->error_code, f->error_code, sizeof(r->error_code));
 	}
+	/* what is no error for sure is none: a document may have a `message` of its own */
+	r->context_overflow |= r->has_error &&
+			       (f->too_long || strstr(f->error_code, "context_length_exceeded") ||
+				strstr(f->error_type, "context_length_exceeded") ||
+				strstr(f->error_type, "exceed_context_size"));
 	q->choices_seen |= f->choices;
 }
 
@@ -278,6 +348,8 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 	} else {
 		q->usage_all = false;
 	}
+	if (!r->chunks && q->no_first == RP_WHY_NONE && q->usage_all)
+		r->first_chunk_tokens = k;
 	r->chunks++;
 	if (q->conn->tcp) {
 		if (r->unacked_first == RP_NONE)
@@ -659,7 +731,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 		if (q->choices_seen >> c & 1)
 			r->choices = c + 1;
 	if (!q->usage_all)
-		r->chunk_tokens = RP_NONE;
+		r->chunk_tokens = r->first_chunk_tokens = RP_NONE;
 	r->engine_name = q->s->engine;
 	r->engine_version = q->s->version;
 	if (t->wall_offset != r->wall_offset)
