@@ -7,6 +7,7 @@
 #include "calibrate/calibrate.h"
 #include "engine/doctor.h"
 #include "engine/proc.h"
+#include "metrics/metrics.h"
 #include "options.h"
 #include "rtt/rtt.h"
 #include "run.h"
@@ -17,6 +18,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } verbs[] = {
 	{ "calibrate", rp_calibrate },
+	{ "metrics", rp_metrics },
 	{ "rtt", rp_rtt },
 	{ NULL, NULL },
 };
