@@ -30,6 +30,8 @@ enum {
 	OPT_SOCKETS,
 	OPT_HIDE_EVENTS,
 	OPT_ZMTP,
+	OPT_ANONYMOUS,
+	OPT_ANONYMOUS_KEY,
 	OPT_PORT
 };
 
@@ -71,6 +73,10 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
 	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
+	{ "anonymous", OPT_ANONYMOUS, 0, 0,
+	  "Hash the requests' ids and mask the clients' addresses, in all outputs", 0 },
+	{ "anonymous-key", OPT_ANONYMOUS_KEY, "FILE", 0,
+	  "The same, the hashes keyed with the contents of FILE", 0 },
 	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
 	{ "quiet", 'q', 0, 0, "No lines but errors and that of the attach", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
@@ -230,6 +236,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_ITL:
 		o->itl = true;
+		return 0;
+	case OPT_ANONYMOUS_KEY:
+		o->anonymous_key = arg; /* fall through */
+	case OPT_ANONYMOUS:
+		o->anonymous = true;
 		return 0;
 	case OPT_WAIT:
 		o->wait = true;
@@ -428,11 +439,13 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 		rp_refuse("--no-hooks and --require-uprobes exclude each other");
 	if (o->steps && o->jsonl && !strcmp(o->steps, o->jsonl))
 		rp_refuse("--steps and --jsonl want a file each");
+	if (o->anonymous && o->record)
+		rp_refuse("a recording has the ids and addresses as they were: --anonymous and "
+			  "--record exclude each other");
 	if (o->verb == RP_VERB_REPLAY && o->record)
 		rp_refuse("replay makes no recording: --record and --record-raw are for watching");
-	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory) {
+	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory)
 		rp_refuse(
 			"--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
 			(unsigned long long)o->ring);
-	}
 }

@@ -39,6 +39,8 @@ struct rp_options {
 	double duration_s; /* 0: until stopped */
 	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, sockets, hide_events,
 		zmtp;
+	bool anonymous;
+	const char *anonymous_key; /* file, or NULL */
 	int verbose;
 	uint64_t memory, ring, payload;
 	uint32_t max_requests, max_connections;

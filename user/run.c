@@ -137,6 +137,13 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	to.max_requests = o->max_requests;
 	to.max_tasks = o->max_requests;
 	to.max_conns = o->max_connections;
+	if (o->anonymous) {
+		if (rp_anon_init(&r->anon, o->anonymous_key, err, sizeof(err))) {
+			rp_say("%s", err);
+			return RP_EXIT_FAILED;
+		}
+		to.anon = &r->anon;
+	}
 	/* what is left beside the ring and the program itself */
 	to.memory_max = o->memory - o->ring - (8u << 20);
 	r->tl = rp_timeline_new(&to);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "options.h"
+#include "record/anon.h"
 #include "sink/output.h"
 #include "sink/sink.h"
 #include "source/recording.h"
@@ -24,6 +25,7 @@ struct rp_run {
 	struct rp_rec *rec;
 	pthread_mutex_t lock; /* timeline and prom, against scrapes */
 	struct rp_summary_info info;
+	struct rp_anon anon; /* --anonymous */
 	char engine[32], version[64], host[64];
 	void *outputs[RP_MAX_OUTPUTS]; /* states, by index in rp_outputs; NULL: not asked for */
 	bool rec_failed, jsonl_failed, steps_failed, output_failed;

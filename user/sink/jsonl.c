@@ -355,6 +355,16 @@ void rp_put_time(struct rp_buf *b, int64_t ns)
 	rp_buf_put(b, t, i);
 }
 
+/* 0 is no port: it was dropped (--anonymous). */
+static void put_port(struct rp_buf *b, uint16_t port)
+{
+	LIT(b, "\",\"port\":");
+	if (port)
+		rp_buf_u64(b, port);
+	else
+		LIT(b, "null");
+}
+
 static void put_peer(struct rp_buf *b, uint16_t family, const uint8_t *addr, uint16_t port)
 {
 	char t[INET6_ADDRSTRLEN];
@@ -366,13 +376,11 @@ static void put_peer(struct rp_buf *b, uint16_t family, const uint8_t *addr, uin
 				LIT(b, ".");
 			rp_buf_u64(b, addr[i]);
 		}
-		LIT(b, "\",\"port\":");
-		rp_buf_u64(b, port);
+		put_port(b, port);
 	} else if (family == AF_INET6 && inet_ntop(AF_INET6, addr, t, sizeof(t))) {
 		LIT(b, "{\"address\":\"");
 		rp_buf_str(b, t);
-		LIT(b, "\",\"port\":");
-		rp_buf_u64(b, port);
+		put_port(b, port);
 	} else { /* a Unix socket has neither, an unknown peer has none we know */
 		LIT(b, "{\"address\":null,\"port\":null");
 	}
@@ -620,7 +628,7 @@ static void put_bodies(struct rp_buf *b, const struct rp_record *r)
 	put_end(&v);
 }
 
-static void put_record(struct rp_buf *b, const struct rp_record *r)
+void rp_put_record(struct rp_buf *b, const struct rp_record *r)
 {
 	LIT(b, "{\"schema\":\"reqprobe.request/1\",\"id\":");
 	rp_put_string_or_null(b, r->id);
@@ -934,7 +942,7 @@ char *rp_record_json(const struct rp_record *r, size_t *len)
 {
 	struct rp_buf b = { 0 };
 
-	put_record(&b, r);
+	rp_put_record(&b, r);
 	return rp_buf_own(&b, len);
 }
 
@@ -1149,7 +1157,7 @@ int rp_jsonl_line(struct rp_jsonl *j, rp_put_fn put, const void *what)
 
 static void put_record_fn(struct rp_buf *b, const void *what)
 {
-	put_record(b, what);
+	rp_put_record(b, what);
 }
 
 int rp_jsonl_record(struct rp_jsonl *j, const struct rp_record *r)

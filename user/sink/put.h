@@ -12,7 +12,9 @@ void rp_put_i64(struct rp_buf *b, int64_t v);
 void rp_put_bool(struct rp_buf *b, bool v);
 void rp_put_pid(struct rp_buf *b, uint32_t pid);	     /* 0 is null */
 void rp_put_string_or_null(struct rp_buf *b, const char *s); /* NULL and "" are null */
-void rp_put_time(struct rp_buf *b, int64_t ns);		     /* RFC 3339 with nine digits */
+void rp_put_record(struct rp_buf *b,
+		   const struct rp_record *r);	/* reqprobe.request/1, no newline */
+void rp_put_time(struct rp_buf *b, int64_t ns); /* RFC 3339 with nine digits */
 
 /* The text, NUL-terminated, to be freed by the caller. NULL: no memory. */
 char *rp_buf_own(struct rp_buf *b, size_t *len);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "protocol/vllm.h"
+#include "record/anon.h"
 #include "timeline/internal.h"
 
 /* More in one event, or in one response, is no count of tokens. */
@@ -698,7 +699,7 @@ static bool in_order(const struct rp_record *r)
 
 static void emit(struct rp_timeline *t, struct request *q)
 {
-	struct rp_record *r = &q->r;
+	struct rp_record *r = &q->r, masked;
 
 	rp_tl_twin_check(t, q);
 	take_tasks(t, q);
@@ -757,6 +758,11 @@ static void emit(struct rp_timeline *t, struct request *q)
 	if (r->v[RP_FIELD_TOK_COMPLETION].known && !(r->joined && r->tok_engine != RP_NONE) &&
 	    !q->twin)
 		t->st.tokens_completion += (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i;
+	if (t->o.anon) { /* a copy: the ids of the request itself still join what comes */
+		masked = *r;
+		rp_anon_record(t->o.anon, &masked);
+		r = &masked;
+	}
 	for (unsigned i = 0; i < t->n_obs; i++)
 		if (t->obs[i].record)
 			t->obs[i].record(t->obs[i].ctx, r);

@@ -15,6 +15,7 @@
 #include "record/record.h"
 #include "reqprobe/event.h"
 
+struct rp_anon;
 struct rp_timeline;
 
 struct rp_timeline_opts {
@@ -24,6 +25,7 @@ struct rp_timeline_opts {
 	uint32_t max_tasks;    /* engine tasks not yet ended; default 16384 */
 	uint32_t max_marks;    /* per request and kind, with itl; default 65536 */
 	bool itl;
+	const struct rp_anon *anon; /* records are made anonymous with it; NULL: as they are */
 	bool hide_events; /* take engines for ones without log stats: what do estimates miss? */
 };
 void rp_timeline_defaults(struct rp_timeline_opts *o);
