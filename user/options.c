@@ -410,7 +410,8 @@ static void check_pcap(const struct rp_options *o)
 	if (o->steps)
 		rp_refuse(
 			"packets have no steps of a scheduler: --steps is for watching and replay");
-	if (o->iface && o->ring + o->memory / 4 + (12u << 20) > o->memory)
+	if (o->iface &&
+	    o->ring + o->memory / 4 + (12u << 20) + rp_log_memory(&o->log, o->memory) > o->memory)
 		rp_refuse("--memory leaves no room beside a --ring of %llu bytes",
 			  (unsigned long long)o->ring);
 }
@@ -426,6 +427,7 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 		.max_requests = 16384,
 		.max_connections = 16384,
 	};
+	rp_log_defaults(&o->log);
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
@@ -444,8 +446,9 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 			  "--record exclude each other");
 	if (o->verb == RP_VERB_REPLAY && o->record)
 		rp_refuse("replay makes no recording: --record and --record-raw are for watching");
-	if (o->verb == RP_VERB_WATCH && o->ring + (12u << 20) > o->memory)
+	if ((o->verb == RP_VERB_WATCH || o->log.dir) &&
+	    o->ring + (12u << 20) + rp_log_memory(&o->log, o->memory) > o->memory)
 		rp_refuse(
-			"--memory leaves no room beside a --ring of %llu bytes: 12M more are needed",
-			(unsigned long long)o->ring);
+			"--memory leaves no room beside a --ring of %llu bytes%s: 12M more are needed",
+			(unsigned long long)o->ring, o->log.dir ? " and the --log-queue" : "");
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "log/log.h"
 #include "sink/lrm.h"
 
 #define RP_MAX_PIDS 64
@@ -39,6 +40,7 @@ struct rp_options {
 	double duration_s; /* 0: until stopped */
 	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, sockets, hide_events,
 		zmtp;
+	struct rp_log_options log;
 	bool anonymous;
 	const char *anonymous_key; /* file, or NULL */
 	int verbose;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "sink/output.h"
 
+#include "log/log.h"
 #include "sink/compat.h"
 #include "sink/lrm.h"
 
-const struct rp_output *const rp_outputs[] = { &rp_lrm_output, NULL };
+const struct rp_output *const rp_outputs[] = { &rp_lrm_output, &rp_log_output, NULL };
 
 const struct argp_child rp_output_options[] = {
 	{ &rp_compat_argp, 0, NULL, 0 },
 	{ &rp_lrm_argp, 0, NULL, 0 },
+	{ &rp_log_argp, 0, NULL, 0 },
 	{ 0 },
 };
