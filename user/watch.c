@@ -1081,7 +1081,7 @@ int rp_watch(const struct rp_options *o)
 		struct timespec now;
 
 		clock_gettime(CLOCK_REALTIME, &now);
-		w->start_seconds = (double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3;
+		w->start_seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 
 		w->run.prom = rp_prom_new(&po);
 		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));

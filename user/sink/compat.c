@@ -5,12 +5,14 @@
 
 #include "options.h"
 
-#define NAMES "llm-runtime-metrics"
+#define NAMES "vllm, aphrodite, llm-runtime-metrics"
 
 static const struct {
 	const char *name;
 	enum rp_compat bit;
 } names[] = {
+	{ "vllm", RP_COMPAT_VLLM },
+	{ "aphrodite", RP_COMPAT_APHRODITE },
 	{ "llm-runtime-metrics", RP_COMPAT_LRM },
 };
 

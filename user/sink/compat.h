@@ -10,7 +10,9 @@
 #include <stdint.h>
 
 enum rp_compat {
-	RP_COMPAT_LRM = 1 << 0, /* llm-runtime-metrics: sink/lrm.c */
+	RP_COMPAT_LRM = 1 << 0,	      /* llm-runtime-metrics: sink/lrm.c */
+	RP_COMPAT_VLLM = 1 << 1,      /* sink/as_vllm.c */
+	RP_COMPAT_APHRODITE = 1 << 2, /* the same names with another prefix */
 };
 
 /* Its input is the struct rp_options: sets o->compat. */

@@ -127,25 +127,23 @@ static void number(struct rp_buf *b, double v)
  * OpenMetrics' canonical form of a bound, which is that of Python's client too, and
  * so of vLLM: always a dot or an exponent, the latter below 1e-4 and from 1e6 on.
  */
-static void canonical(struct rp_buf *b, double v)
+#define LE_MAX 40
+static void canonical(char t[LE_MAX], double v)
 {
-	char t[40], *e;
+	char *e;
 	int exp, digits;
 
 	for (int prec = 0; prec <= 16; prec++) {
-		snprintf(t, sizeof(t), "%.*e", prec, v);
+		snprintf(t, LE_MAX, "%.*e", prec, v);
 		if (strtod(t, NULL) == v)
 			break;
 	}
 	e = strchr(t, 'e');
 	exp = atoi(e + 1);
-	if (exp < -4 || exp >= 6) { /* as printed: at least two digits of exponent */
-		rp_buf_str(b, t);
+	if (exp < -4 || exp >= 6) /* as printed: at least two digits of exponent */
 		return;
-	}
 	digits = (int)(e - t) > 1 ? (int)(e - t) - 2 : 0; /* behind the first one's dot */
-	snprintf(t, sizeof(t), "%.*f", digits - exp > 1 ? digits - exp : 1, v);
-	rp_buf_str(b, t);
+	snprintf(t, LE_MAX, "%.*f", digits - exp > 1 ? digits - exp : 1, v);
 }
 
 /* Seconds, exact, from nanoseconds. */
@@ -294,7 +292,7 @@ static void value(struct rp_buf *b, const char *str)
 
 /* Name and labels, up to the number. le: the label of a bucket, NULL none. */
 static void sample(struct rp_expo *e, const char *suffix, const struct rp_label *l, size_t n,
-		   const struct rp_buf *le)
+		   const char *le)
 {
 	struct rp_buf *b = e->b;
 
@@ -309,7 +307,7 @@ static void sample(struct rp_expo *e, const char *suffix, const struct rp_label 
 	}
 	if (le) {
 		rp_buf_str(b, n ? ",le=\"" : "{le=\"");
-		rp_buf_put(b, le->p, le->n);
+		rp_buf_str(b, le);
 		LIT(b, "\"");
 	}
 	rp_buf_str(b, n || le ? "} " : " ");
@@ -494,7 +492,7 @@ static void exemplar(struct rp_buf *b, const struct rp_scale *s, const struct rp
 void rp_expo_hist(struct rp_expo *e, const struct rp_label *l, size_t n, const struct rp_scale *s,
 		  const struct rp_hist *h)
 {
-	struct rp_buf *b = e->b, le = { 0 };
+	struct rp_buf *b = e->b;
 	uint64_t cum = 0;
 
 	if (e->format == RP_EXPO_PROTOBUF) {
@@ -502,22 +500,22 @@ void rp_expo_hist(struct rp_expo *e, const struct rp_label *l, size_t n, const s
 		return;
 	}
 	for (size_t i = 0; i <= s->n; i++) {
+		char own[LE_MAX];
+		const char *le = own;
+
 		cum += h->bucket[i];
-		le.n = 0;
 		if (i == s->n)
-			LIT(&le, "+Inf");
+			le = "+Inf";
 		else if (s->b[i].le && e->format != RP_EXPO_OPENMETRICS)
-			rp_buf_str(&le, s->b[i].le);
+			le = s->b[i].le;
 		else
-			canonical(&le, scaled(s, (double)s->b[i].at));
-		sample(e, "_bucket", l, n, &le);
+			canonical(own, scaled(s, (double)s->b[i].at));
+		sample(e, "_bucket", l, n, le);
 		rp_buf_u64(b, cum);
 		if (e->format == RP_EXPO_OPENMETRICS && h->ex && h->ex[i])
 			exemplar(b, s, h->ex[i]);
 		LIT(b, "\n");
 	}
-	b->oom |= le.oom;
-	free(le.p);
 	sample(e, "_sum", l, n, NULL);
 	if (s->counts)
 		rp_buf_u64(b, (uint64_t)h->sum);

@@ -2,10 +2,12 @@
 #include "sink/output.h"
 
 #include "log/log.h"
+#include "sink/as_vllm.h"
 #include "sink/compat.h"
 #include "sink/lrm.h"
 
-const struct rp_output *const rp_outputs[] = { &rp_lrm_output, &rp_log_output, NULL };
+const struct rp_output *const rp_outputs[] = { &rp_lrm_output, &rp_log_output, &rp_as_vllm_output,
+					       NULL };
 
 const struct argp_child rp_output_options[] = {
 	{ &rp_compat_argp, 0, NULL, 0 },

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""--compat vllm against the engines: vLLM's own /metrics of the same run, and what its
+stock dashboards get from a real Prometheus."""
+
+import random
+from harness import *
+import llama, prom, vllm
+from vllm import NAME, Ask, chat, completion, prompt, test_of
+import vllm_load
+
+# Histograms that must have the same count and nearly the same sum; with how far off
+# the sum may be. TTFT and end to end on the wire have HTTP parsing before and
+# serialising after the engine's own: below 1 %, more on a machine that is busy.
+HISTS = {"time_to_first_token_seconds": 0.05, "e2e_request_latency_seconds": 0.02, "inter_token_latency_seconds": 0.01,
+         "request_time_per_output_token_seconds": 0.01, "request_queue_time_seconds": 0.01, "request_prefill_time_seconds": 0.01,
+         "request_decode_time_seconds": 0.01, "request_inference_time_seconds": 0.01, "request_prompt_tokens": 0,
+         "request_generation_tokens": 0, "request_max_num_generation_tokens": 0, "request_params_n": 0, "request_num_preemptions": 0,
+         "request_prefill_kv_computed_tokens": 0, "iteration_tokens_total": 0, "request_params_max_tokens": 0}
+COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "num_preemptions_total", "prompt_tokens_cached_total")
+
+
+def wait_same(t, e, p, before, want, timeout=20):
+    """Both have counted all that was asked."""
+    end = time.monotonic() + timeout * vllm.SLOW
+    while time.monotonic() < end:
+        after, m = e.metrics(), p.metrics()
+        done = e.told("e2e_request_latency_seconds_count", after) - e.told("e2e_request_latency_seconds_count", before)
+        if done >= want and (m.sum("vllm:e2e_request_latency_seconds_count") or 0) >= want:
+            break
+        time.sleep(0.1)
+    time.sleep(0.3)
+    return e.metrics(), p.metrics()
+
+
+@test_of("metrics", default=True, deadline=200, kinds=("vllm", "aphrodite"), name="compat-same-as-own", metrics=True)
+def same_as_own(t, e):
+    """vLLM's /metrics and ours over one run: counts equal, sums within 1 %."""
+    rng = random.Random(3)
+    asks = vllm_load.plain(70, 31, xid="pm", low=8, high=60)
+    asks += [Ask(chat(prompt(rng), 20, i % 2 == 0, n=3), xid=f"pn-{i}", key=f"n{i}") for i in range(6)]
+    asks += [Ask(completion([prompt(rng, 2, 9), prompt(rng, 2, 9)], 12, False), xid=f"pp-{i}", key=f"p{i}") for i in range(4)]
+    vllm_load.run(e.port, vllm_load.plain(8, 5, xid="warm"), 4, model=NAME, timeout=120 * vllm.SLOW)
+    e.idle()
+    p = t.probe(e, args=["--compat", e.install.kind])
+    before = e.metrics()
+    answers = e.run(asks, 16)
+    t.equal([a.end for a in answers if a.end != "complete"], [], "answers")
+    requests = 70 + 6 * 3 + 4 * 2
+    after, m = wait_same(t, e, p, before, requests) if e.install.kind == "vllm" else (e.metrics(), p.metrics())
+    k, off = e.install.kind, {}
+    for name, tol in HISTS.items():
+        full = f"{k}:{name}"
+        n = e.told(name + "_count", after) - e.told(name + "_count", before)
+        s = e.told(name + "_sum", after) - e.told(name + "_sum", before)
+        if e.metrics().sum(full + "_count") is None:
+            continue                      # a version that has no such name
+        t.equal(m.sum(full + "_count"), n, full + "_count")
+        got = m.sum(full + "_sum")
+        off[name] = (got - s) / s if s and got is not None else 0
+        t.check(got is not None and abs(got - s) <= tol * s + 1e-9, f"{full}_sum: {got}, its own {s}")
+    for name in COUNTERS:
+        if e.metrics().sum(f"{k}:{name}") is not None:
+            t.equal(m.sum(f"{k}:{name}"), e.told(name, after) - e.told(name, before), f"{k}:{name}")
+    for reason in ("stop", "length", "abort", "error", "repetition"):
+        t.equal(m.sum(f"{k}:request_success_total", finished_reason=reason) or 0,
+                e.told("request_success_total", after, finished_reason=reason) - e.told("request_success_total", before, finished_reason=reason),
+                f"{k}:request_success_total {reason}")
+    for name in ("prefix_cache_queries_total", "prefix_cache_hits_total", "num_requests_running", "num_requests_waiting"):
+        got, own = m.sum(f"{k}:{name}"), e.told(name, after) - (e.told(name, before) if name.endswith("_total") else 0)
+        t.check(got == own, f"{k}:{name}: {got}, its own {own}")
+    # the server's own count of HTTP requests
+    for handler in ("/v1/chat/completions", "/v1/completions"):
+        own = [(x.sum("http_requests_total", handler=handler, status="2xx") or 0) for x in (before, after)]
+        t.equal(m.sum("http_requests_total", handler=handler, status="2xx"), own[1] - own[0], f"http_requests_total {handler}")
+        own = [(x.sum("http_request_size_bytes_sum", handler=handler) or 0) for x in (before, after)]
+        t.equal(m.sum("http_request_size_bytes_sum", handler=handler), own[1] - own[0], f"http_request_size_bytes_sum {handler}")
+    # labels and bounds are those of the engine
+    for name in HISTS:
+        full = f"{k}:{name}_bucket"
+        mine = {dict(l)["le"] for n, l in m if n == full}
+        own = {dict(l)["le"] for n, l in after if n == full}
+        t.check(own <= mine or "tokens" in name and {x for x in own if x in mine} >= own - {"2048.0"},
+                f"{full}: bounds {sorted(own - mine)[:5]} are missing")
+        if own:
+            for lab in ("engine", "model_name"):
+                t.equal({dict(l).get(lab) for n, l in m if n == full}, {dict(l).get(lab) for n, l in after if n == full}, f"{full} {lab}")
+    p.stop()
+    t.note(", ".join(f"{n.replace('_seconds', '')} {v:+.2%}" for n, v in off.items() if v))
+
+
+def under_prometheus(t, p, run, model, has):
+    """Load while Prometheus scrapes; then what the dashboards ask."""
+    pr = prom.Prometheus(t, {"job": p.port})
+    run("x")
+    pr.scraped()
+    run("y")
+    time.sleep(0.3)
+    pr.scraped()
+    prom.ask_dashboards(t, pr, model, has)
+
+
+@test_of("no-stats", default=True, deadline=200, since="0.20", name="compat-dashboards-no-stats")
+def dashboards_no_stats(t, e):
+    """vLLM with --disable-log-stats: its own dashboards have data."""
+    p = t.probe(e, args=["--compat", "vllm"])
+    load = None
+
+    def run(x):
+        nonlocal load
+        load = e.load(vllm_load.plain(40, 7, xid=x), 12)
+        time.sleep(1.0)
+        m = p.metrics()
+        if (m.sum("vllm:num_requests_running") or 0) + (m.sum("vllm:num_requests_waiting") or 0) > 0:
+            seen.append((m.sum("vllm:num_requests_running"), m.sum("vllm:num_requests_waiting")))
+        load.join()
+    seen = []
+    under_prometheus(t, p, run, NAME, {"queue", "steps", "cached"})
+    t.check(not seen or max(r for r, w in seen) <= 4, f"running, waiting {seen}: 4 slots")
+    m = p.metrics()
+    t.equal((m.sum("vllm:num_requests_running"), m.sum("vllm:num_requests_waiting")), (0, 0), "running, waiting in the end")
+    recs = p.finish(80)
+    t.equal(len(recs), 80, "records")
+    t.equal(m.sum("vllm:generation_tokens_total"), sum(r["tokens"]["completion"] for r in recs), "vllm:generation_tokens_total")
+    t.equal(m.sum("vllm:prompt_tokens_total"), sum(r["tokens"]["prompt"] for r in recs), "vllm:prompt_tokens_total")
+    t.note(f"running, waiting under load {seen}")
+
+
+@llama.versioned(150, "compat-dashboards")
+def dashboards_llama(t, exe):
+    """llama-server: vLLM's dashboards have data."""
+    e = llama.Llama(t, exe)
+    p = t.probe(e, args=["--compat", "vllm"])
+
+    def run(x):
+        run_client(t, e.port, n=12, c=4, id=x, usage=True, max_tokens=16, words="4,30", extra={"temperature": 0}, timeout=100 * llama.SLOW)
+    run("w")
+    p.wait_records(12)
+    m = p.metrics()
+    model = next(iter(m.by("vllm:generation_tokens_total", "model_name")), None)
+    under_prometheus(t, p, run, model, {"queue", "cached"})
+    m = p.metrics()
+    recs = p.finish(36)
+    t.equal(len(recs), 36, "records")
+    for name, want in (("generation_tokens_total", sum(r["tokens"]["completion"] for r in recs)),
+                       ("request_generation_tokens_sum", sum(r["tokens"]["completion"] for r in recs)),
+                       ("prompt_tokens_total", sum(r["tokens"]["prompt"] for r in recs)), ("request_queue_time_seconds_count", 36),
+                       ("inter_token_latency_seconds_count", sum(len(r["itl_ms"]) for r in recs))):
+        t.equal(m.sum(f"vllm:{name}"), want, f"vllm:{name}")
+    got, want = m.sum("vllm:request_decode_time_seconds_sum"), sum(r["phases"]["decode_ms"] for r in recs) / 1e3
+    t.check(abs(got - want) < 1e-6, f"vllm:request_decode_time_seconds_sum: {got}, records {want}")
