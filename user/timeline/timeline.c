@@ -113,7 +113,7 @@ void rp_tl_started(struct rp_timeline *t, struct request *q)
 {
 	struct rp_request_info i = {
 		.key = q->r.key,
-		.ts = q->r.t_start,
+		.ts = q->r.t_request_end != RP_NONE ? q->r.t_request_end : q->r.t_start,
 		.operation = q->r.operation,
 		.choices = q->r.choices,
 		.guided = q->guided,

@@ -149,7 +149,7 @@ struct rp_engine_load {
 /* What a request asks for, before there is any answer. */
 struct rp_request_info {
 	uint64_t key; /* of this request, never used again; its record has it too */
-	int64_t ts;   /* ns: its first byte was read */
+	int64_t ts;   /* ns: its last byte was read; the first, where the last was not */
 	enum rp_operation operation;
 	int choices;
 	bool guided, tools;	  /* a bound form of the answer; tools to call */
