@@ -419,6 +419,7 @@ static void check_pcap(const struct rp_options *o)
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
 {
 	int next = argc;
+	uint64_t rest;
 
 	*o = (struct rp_options){
 		.metrics = "127.0.0.1:9479",
@@ -446,9 +447,11 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 			  "--record exclude each other");
 	if (o->verb == RP_VERB_REPLAY && o->record)
 		rp_refuse("replay makes no recording: --record and --record-raw are for watching");
-	if ((o->verb == RP_VERB_WATCH || o->log.dir) &&
-	    o->ring + (12u << 20) + rp_log_memory(&o->log, o->memory) > o->memory)
+	rest = rp_log_memory(&o->log, o->memory) + rp_lrm_reserve(o);
+	if ((o->verb == RP_VERB_WATCH || o->log.dir) && o->ring + (12u << 20) + rest > o->memory)
 		rp_refuse(
-			"--memory leaves no room beside a --ring of %llu bytes%s: 12M more are needed",
-			(unsigned long long)o->ring, o->log.dir ? " and the --log-queue" : "");
+			"--memory leaves no room beside a --ring of %llu bytes%s%s: %llu bytes more are needed",
+			(unsigned long long)o->ring, o->log.dir ? " and the --log-queue" : "",
+			rp_lrm_reserve(o) ? " and the --lrm-samples" : "",
+			(unsigned long long)rest + (12u << 20));
 }

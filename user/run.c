@@ -145,7 +145,8 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 		to.anon = &r->anon;
 	}
 	/* what is left beside the ring and the program itself */
-	to.memory_max = o->memory - o->ring - (8u << 20) - rp_log_memory(&o->log, o->memory);
+	to.memory_max = o->memory - o->ring - (8u << 20) - rp_log_memory(&o->log, o->memory) -
+			rp_lrm_reserve(o);
 	r->tl = rp_timeline_new(&to);
 	if (!r->tl || rp_timeline_observe(r->tl, &obs)) {
 		rp_say("no memory");

@@ -155,7 +155,7 @@ def lrm_same_text(t):
         took = [max(x) for x in zip(*map(longest, logs))]
         if best is None or (bool(doubt), sum(took)) < best[0]:
             best = (bool(doubt), sum(took)), doubt, took[0], logs, texts
-        if not doubt and took[0] < 500 and took[1] < 5000:
+        if not doubt and took[0] < 2000:
             break
     _, doubt, worst, logs, texts = best
     if not t.check(not doubt and worst < 20000, f"three plays, and none was quiet: {doubt}; a call took {worst:.0f} us"):

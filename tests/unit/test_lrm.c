@@ -425,6 +425,21 @@ static void bounded(void **st)
 	rp_lrm_free(l);
 }
 
+/* What it may hold is known beforehand, and it is no more than that. */
+static void ceiling(void **st)
+{
+	struct rp_lrm_opts o;
+	size_t few;
+
+	(void)st;
+	rp_lrm_defaults(&o);
+	assert_true(rp_lrm_ceiling(&o, 16384) < 16u << 20);
+	o.max_samples = 64;
+	few = rp_lrm_ceiling(&o, 0);
+	o.max_samples = 65; /* a ring's size is a power of two */
+	assert_int_equal(rp_lrm_ceiling(&o, 0) - few, 9 * 64 * sizeof(struct rp_sample));
+}
+
 /* ---- from a timeline ---- */
 
 #define POST(body, len) \
@@ -586,7 +601,8 @@ int main(void)
 		cmocka_unit_test(distributions), cmocka_unit_test(rates),
 		cmocka_unit_test(gauges),	 cmocka_unit_test(late),
 		cmocka_unit_test(sampling),	 cmocka_unit_test(bounded),
-		cmocka_unit_test(from_sockets),	 cmocka_unit_test(from_hooks),
+		cmocka_unit_test(ceiling),	 cmocka_unit_test(from_sockets),
+		cmocka_unit_test(from_hooks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@
 
 #define SECOND 1000000000LL
 /* A rate adds up what falls into one of as many parts of its window: no more samples. */
-#define PARTS 60000
+#define PARTS 6000
+#define LABELLED (4 * PARTS)   /* of one with labels: so many in a part, more come off its end */
 #define MAX_COUNT 4000000000LL /* tokens of one request; a sample's weight holds it */
 
 const char *const rp_lrm_tier_names[RP_LRM_TIERS] = { "", "fast", "priority", "default", "flex" };
@@ -23,8 +24,28 @@ void rp_lrm_defaults(struct rp_lrm_opts *o)
 		.n_quantiles = 3,
 		.prefix = "request_metrics",
 		.itl_rate = 0.05,
-		.max_samples = 65536,
+		.max_samples = 32768,
 	};
+}
+
+static bool labelled(int s)
+{
+	return s == S_REQUEST || s == S_SUCCESS;
+}
+
+static uint32_t room_of(const struct rp_lrm_opts *o, int s)
+{
+	/* two parts may be begun at once at a window's ends */
+	return s < RP_LRM_DISTS ? o->max_samples : labelled(s) ? LABELLED : PARTS + 2;
+}
+
+size_t rp_lrm_ceiling(const struct rp_lrm_opts *o, uint32_t requests)
+{
+	size_t n = sizeof(struct rp_lrm) + requests * (sizeof(struct rp_lrm_request) + 64);
+
+	for (int i = 0; i < RP_LRM_SERIES; i++)
+		n += rp_window_ceiling(room_of(o, i));
+	return n;
 }
 
 struct rp_lrm *rp_lrm_new(const struct rp_lrm_opts *o, int64_t now)
@@ -38,7 +59,7 @@ struct rp_lrm *rp_lrm_new(const struct rp_lrm_opts *o, int64_t now)
 	l->window = (int64_t)(o->window_s * 1e9);
 	l->part = l->window / PARTS;
 	for (int i = 0; i < RP_LRM_SERIES; i++)
-		l->s[i].max = i < RP_LRM_DISTS ? o->max_samples : 4 * PARTS;
+		l->s[i].max = room_of(o, i);
 	for (int i = 0; i < G_COUNT; i++)
 		l->g[i].since = now;
 	if (!rp_lrm_render_init(l)) {
@@ -84,7 +105,9 @@ void rp_lrm_clock(struct rp_lrm *l, int64_t now)
 /* A duration in ms by the package's own steps: seconds as a double, times 1000. */
 static double ms(int64_t ns)
 {
-	return ((double)(ns / SECOND) + (double)(ns % SECOND) / 1e9) * 1000.0;
+	int64_t s = ns / SECOND;
+
+	return ((double)s + (double)(ns % SECOND) / 1e9) * 1000.0;
 }
 
 static void count(struct rp_lrm *l, enum counter c, uint64_t n)
@@ -124,12 +147,11 @@ static void amount(struct rp_lrm *l, enum series which, const struct rp_lrm_requ
 {
 	struct rp_window *s = &l->s[which];
 	struct rp_sample *last = s->n ? rp_window_at(s, s->n - 1) : NULL;
-	bool labelled = which == S_REQUEST || which == S_SUCCESS;
 
 	if (!n)
 		return;
 	if (last && l->now - last->t < l->part &&
-	    (!labelled ||
+	    (!labelled(which) ||
 	     (last->features == q->features && last->tier == q->tier && last->rank == q->rank))) {
 		last->v += (double)n;
 		return;

@@ -5,7 +5,7 @@
  * (ns, any origin, never backwards), there is no I/O and no randomness.
  *
  * What it holds is bounded: a distribution keeps the newest max_samples of its
- * window, a rate adds up what falls into one 60,000th of it; what a limit cuts is
+ * window, a rate adds up what falls into one 6,000th of it; what a limit cuts is
  * counted (rp_lrm_cut()). Requests in flight are the caller's to bound.
  *
  * Formulas, as the package has them (found by running it, tests/lrm):
@@ -101,6 +101,8 @@ void rp_lrm_drop(struct rp_lrm *l, struct rp_lrm_request *q, int64_t now);
 /* All series that have something to say, in the package's order and numbers. */
 void rp_lrm_render(struct rp_lrm *l, int64_t now, struct rp_expo *e);
 
+/* Bytes that it will hold at most, with so many requests at once. */
+size_t rp_lrm_ceiling(const struct rp_lrm_opts *o, uint32_t requests);
 /* Samples that left a window early, for want of room. */
 uint64_t rp_lrm_cut(const struct rp_lrm *l);
 

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIRST_CAP 64
+
 static bool grow(struct rp_window *w)
 {
-	uint32_t cap = w->cap ? w->cap * 2 : 64;
+	uint32_t cap = w->cap ? w->cap * 2 : FIRST_CAP;
 	struct rp_sample *s = malloc(cap * sizeof(*s));
 
 	if (!s)
@@ -42,6 +44,15 @@ void rp_window_expire(struct rp_window *w, int64_t from)
 		w->first = (w->first + 1) & (w->cap - 1);
 		w->n--;
 	}
+}
+
+size_t rp_window_ceiling(uint32_t max)
+{
+	size_t cap = FIRST_CAP;
+
+	while (cap < max)
+		cap *= 2;
+	return cap * sizeof(struct rp_sample);
 }
 
 void rp_window_free(struct rp_window *w)

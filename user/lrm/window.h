@@ -31,6 +31,7 @@ static inline struct rp_sample *rp_window_at(const struct rp_window *w, uint32_t
 	return &w->s[(w->first + i) & (w->cap - 1)];
 }
 void rp_window_free(struct rp_window *w);
+size_t rp_window_ceiling(uint32_t max); /* bytes of one with this limit */
 
 /* Index of quantile q among n: round((n - 1) q), halves away from zero. n > 0. */
 uint64_t rp_rank_index(uint64_t n, double q);

@@ -38,7 +38,8 @@ static void on_started(void *ctx, const struct rp_request_info *i)
 		.begun = i->ts,
 		.input = RP_NONE,
 		.rank = RP_NONE,
-		.features = (i->guided ? RP_LRM_XGRAMMAR : 0) | (i->tools ? RP_LRM_TOOLS : 0),
+		.features = (i->guided ? RP_LRM_XGRAMMAR : 0) | (i->tools ? RP_LRM_TOOLS : 0) |
+			    (i->images ? RP_LRM_IMAGE : 0),
 		.tier = tier(i->service_tier),
 		.seed = i->key,
 		.no_itl = i->choices > 1,
@@ -170,6 +171,11 @@ static int out_open(const struct rp_options *o, const struct rp_summary_info *in
 	return -ENOMEM;
 }
 
+size_t rp_lrm_reserve(const struct rp_options *o)
+{
+	return o->compat & RP_COMPAT_LRM ? rp_lrm_ceiling(&o->lrm.core, o->max_requests) : 0;
+}
+
 static void out_metrics(void *state, struct rp_expo *e)
 {
 	rp_lrm_sink_render(state, mono(), e);
@@ -204,7 +210,7 @@ static const struct argp_option options[] = {
 	  "llm-runtime-metrics: share of the gaps between tokens that is sampled (default 0.05)",
 	  0 },
 	{ "lrm-samples", OPT_SAMPLES, "N", 0,
-	  "llm-runtime-metrics: samples that a distribution keeps (default 65536)", 0 },
+	  "llm-runtime-metrics: samples that a distribution keeps (default 32768)", 0 },
 	{ 0 },
 };
 

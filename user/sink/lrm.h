@@ -23,6 +23,10 @@ extern const struct argp rp_lrm_argp;
 struct rp_output;
 extern const struct rp_output rp_lrm_output;
 
+/* Its share of --memory: 0 when it was not asked for. */
+struct rp_options;
+size_t rp_lrm_reserve(const struct rp_options *o);
+
 /* What the output is made of, with the clock passed in (for tests). now: ns of the
  * timeline's clock. NULL: no memory. */
 struct rp_lrm_sink;

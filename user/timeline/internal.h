@@ -170,7 +170,7 @@ struct request {
 	uint64_t choices_seen;
 	bool gap_since; /* bytes were missing since the last token event */
 	/* for observers: what the body asks for, and what they were told */
-	bool guided, tools;
+	bool guided, tools, images;
 	char service_tier[16];
 	bool start_told;
 	bool events_told;		 /* its tokens are those of the response's events */

@@ -176,6 +176,7 @@ void rp_tl_request_body(struct rp_timeline *t, struct request *q, const struct r
 	memcpy(r->request_model, f->model, sizeof(r->request_model));
 	q->guided = f->guided;
 	q->tools = f->tools;
+	q->images = f->media[RP_JSON_IMAGE] > 0;
 	memcpy(q->service_tier, f->service_tier, sizeof(q->service_tier));
 	if (r->stream < 0 && f->stream >= 0)
 		r->stream = f->stream;

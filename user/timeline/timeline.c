@@ -118,6 +118,7 @@ void rp_tl_started(struct rp_timeline *t, struct request *q)
 		.choices = q->r.choices,
 		.guided = q->guided,
 		.tools = q->tools,
+		.images = q->images,
 		.service_tier = q->service_tier,
 	};
 

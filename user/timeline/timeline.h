@@ -152,8 +152,8 @@ struct rp_request_info {
 	int64_t ts;   /* ns: its last byte was read; the first, where the last was not */
 	enum rp_operation operation;
 	int choices;
-	bool guided, tools;	  /* a bound form of the answer; tools to call */
-	const char *service_tier; /* "" = not asked for */
+	bool guided, tools, images; /* a bound form of the answer; tools to call; images shown */
+	const char *service_tier;   /* "" = not asked for */
 };
 
 /*
