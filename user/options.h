@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "log/log.h"
+#include "metrics/goodput.h"
 #include "sink/lrm.h"
 
 #define RP_MAX_PIDS 64
@@ -48,6 +49,7 @@ struct rp_options {
 	uint32_t max_requests, max_connections;
 	uint32_t compat; /* of enum rp_compat: whose names /metrics has too */
 	struct rp_lrm_options lrm;
+	struct rp_goodput_options goodput;
 };
 
 /* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */
