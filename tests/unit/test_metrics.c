@@ -357,6 +357,13 @@ static void classes(void **st)
 	assert_true(rp_metrics_value(&s, RP_METRIC_REQUEST_COUNT, &v) && v == 2);
 	assert_true(rp_metrics_value(&s, RP_METRIC_ERROR_REQUEST_COUNT, &v) && v == 7);
 	assert_true(rp_metrics_value(&s, RP_METRIC_UNKNOWN_REQUEST_COUNT, &v) && v == 1);
+	for (int m = RP_METRIC_ERRORS_HTTP_4XX; m <= RP_METRIC_ERRORS_NO_CONTENT; m++) {
+		enum rp_error_class c = RP_ERROR_4XX + (m - RP_METRIC_ERRORS_HTTP_4XX);
+
+		assert_true(rp_metrics_value(&s, (enum rp_metric)m, &v) && v == 1);
+		assert_string_equal(rp_metric_defs[m].tag + strlen("errors_"),
+				    rp_error_class_names[c]);
+	}
 	assert_true(rp_metrics_value(&s, RP_METRIC_TOTAL_ERROR_ISL, &v) && v == 70);
 	assert_false(rp_metrics_value(&s, RP_METRIC_GOOD_REQUEST_COUNT, &v)); /* no SLOs */
 }

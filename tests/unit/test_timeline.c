@@ -953,6 +953,41 @@ static void embeddings(void **st)
 	world_end(w);
 }
 
+/* What makes no text has a record, too; a look at how far it is has none. */
+static void media(void **st)
+{
+	static const char video[] =
+		"{\"id\":\"v\",\"status\":\"completed\",\"inference_time_s\":2.5,\"peak_memory_mb\":1024}";
+	struct world *w = world_new();
+	char resp[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	snprintf(
+		resp, sizeof(resp),
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+		strlen(video), video);
+	rx(w, 1, 1000 * MS, POST_("/v1/videos", "{\"prompt\":\"SECRET\",\"n\":1}", "25"));
+	tx(w, 1, 1100 * MS, resp);
+	rx(w, 1, 2000 * MS, "GET /v1/videos/v HTTP/1.1\r\nHost: x\r\n\r\n");
+	tx(w, 1, 2100 * MS, resp);
+	rx(w, 1, 3000 * MS,
+	   "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; "
+	   "boundary=b\r\nContent-Length: 11\r\n\r\n--b{SECRET}");
+	tx(w, 1, 3100 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 17\r\n\r\n"
+	   "{\"text\":\"SECRET\"}");
+	assert_int_equal(w->n, 2);
+	assert_int_equal(w->rec[0].operation, RP_OP_GENERATE);
+	assert_true(w->rec[0].video_inference_s == 2.5 && w->rec[0].video_peak_memory_mb == 1024);
+	is_ms(&w->rec[0], S_DURATION, 100);
+	is_null(&w->rec[0], S_TTFT, "not_streaming");
+	assert_int_equal(w->rec[1].operation, RP_OP_GENERATE);
+	assert_int_equal(w->rec[1].images, RP_NONE);
+	world_end(w);
+}
+
 /* A long prefix before a known route is kept in a recording (world_end replays it). */
 static void long_path(void **st)
 {
@@ -1240,9 +1275,9 @@ int main(void)
 		cmocka_unit_test(census),	cmocka_unit_test(truncated),
 		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
 		cmocka_unit_test(errors),	cmocka_unit_test(bodies),
-		cmocka_unit_test(embeddings),	cmocka_unit_test(long_path),
-		cmocka_unit_test(limits),	cmocka_unit_test(tls),
-		cmocka_unit_test(hostile),
+		cmocka_unit_test(media),	cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
+		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,7 +187,8 @@ void rp_facts_of(const struct rp_record *r, struct rp_facts *f, struct rp_facts_
 
 /*
  * The order is that of certainty: what the response says, then who went away. A
- * whole stream without any text is an error to AIPerf, whatever its status.
+ * whole stream without any text is an error to AIPerf, whatever its status; one of
+ * images has none.
  */
 enum rp_error_class rp_error_class(const struct rp_facts *f)
 {
@@ -199,7 +200,8 @@ enum rp_error_class rp_error_class(const struct rp_facts *f)
 		return strcmp(f->error_where, "engine") == 0 ? RP_ERROR_ENGINE : RP_ERROR_STREAM;
 	switch (f->end) {
 	case RP_END_COMPLETE:
-		return rp_generative(f->operation) && f->stream == 1 && f->chunks == 0 ?
+		return rp_generative(f->operation) && f->operation != RP_OP_GENERATE &&
+				       f->stream == 1 && f->chunks == 0 ?
 			       RP_ERROR_NO_CONTENT :
 			       RP_ERROR_NONE;
 	case RP_END_CLIENT_DISCONNECT:

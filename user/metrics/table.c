@@ -588,6 +588,20 @@ bool rp_metrics_value(const struct rp_metrics_sum *s, enum rp_metric m, double *
 		return is(out, all);
 	case RP_METRIC_UNKNOWN_REQUEST_COUNT:
 		return is(out, (double)s->errors[RP_ERROR_UNSEEN]);
+	case RP_METRIC_ERRORS_HTTP_4XX:
+		return is(out, (double)s->errors[RP_ERROR_4XX]);
+	case RP_METRIC_ERRORS_HTTP_5XX:
+		return is(out, (double)s->errors[RP_ERROR_5XX]);
+	case RP_METRIC_ERRORS_STREAM:
+		return is(out, (double)s->errors[RP_ERROR_STREAM]);
+	case RP_METRIC_ERRORS_ENGINE:
+		return is(out, (double)s->errors[RP_ERROR_ENGINE]);
+	case RP_METRIC_ERRORS_CANCELLED:
+		return is(out, (double)s->errors[RP_ERROR_CANCELLED]);
+	case RP_METRIC_ERRORS_SERVER_CLOSE:
+		return is(out, (double)s->errors[RP_ERROR_CLOSED]);
+	case RP_METRIC_ERRORS_NO_CONTENT:
+		return is(out, (double)s->errors[RP_ERROR_NO_CONTENT]);
 	case RP_METRIC_REQUEST_ERROR_RATE:
 		return ratio(out, 100.0 * bad, all);
 	case RP_METRIC_CONTEXT_OVERFLOW_COUNT:

@@ -1149,7 +1149,8 @@ static void container_close(struct rp_json *p)
 {
 	if (!p->depth)
 		return;
-	if (p->lv[p->depth].node == N_REQ)
+	/* not one that stands behind something else: multipart, binary */
+	if (p->lv[p->depth].node == N_REQ && p->lv[0].count == 1)
 		p->f.whole = true;
 	level_close(p);
 	p->depth--;

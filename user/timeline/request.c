@@ -36,6 +36,11 @@ static const struct route routes[] = {
 	{ "/score", RP_OP_RERANK },
 	{ "/responses", RP_OP_RESPONSES },
 	{ "/messages", RP_OP_MESSAGES },
+	{ "/images/generations", RP_OP_GENERATE },
+	{ "/images/edits", RP_OP_GENERATE },
+	{ "/videos", RP_OP_GENERATE },
+	{ "/audio/transcriptions", RP_OP_GENERATE },
+	{ "/audio/translations", RP_OP_GENERATE },
 };
 
 static enum rp_operation operation(const char *method, const char *path)
