@@ -13,7 +13,7 @@
 
 #include "sink/sink.h"
 
-enum rp_pb_wire { RP_PB_VARINT = 0, RP_PB_FIXED64 = 1, RP_PB_LEN = 2 };
+enum rp_pb_wire { RP_PB_VARINT = 0, RP_PB_FIXED64 = 1, RP_PB_LEN = 2, RP_PB_FIXED32 = 5 };
 
 void rp_pb_varint(struct rp_buf *b, uint64_t v);
 static inline void rp_pb_tag(struct rp_buf *b, uint32_t field, enum rp_pb_wire wire)
@@ -43,6 +43,13 @@ static inline void rp_pb_fixed64(struct rp_buf *b, uint32_t field, uint64_t v)
 {
 	rp_pb_tag(b, field, RP_PB_FIXED64);
 	rp_pb_raw64(b, v);
+}
+static inline void rp_pb_fixed32(struct rp_buf *b, uint32_t field, uint32_t v)
+{
+	const char t[4] = { (char)v, (char)(v >> 8), (char)(v >> 16), (char)(v >> 24) };
+
+	rp_pb_tag(b, field, RP_PB_FIXED32);
+	rp_buf_put(b, t, sizeof(t));
 }
 static inline void rp_pb_double(struct rp_buf *b, uint32_t field, double v)
 {
