@@ -8,6 +8,7 @@
 
 #include "log/log.h"
 #include "metrics/goodput.h"
+#include "otlp/args.h"
 #include "sink/lrm.h"
 
 #define RP_MAX_PIDS 64
@@ -50,6 +51,7 @@ struct rp_options {
 	uint32_t compat; /* of enum rp_compat: whose names /metrics has too */
 	struct rp_lrm_options lrm;
 	struct rp_goodput_options goodput;
+	struct rp_otlp_options otlp;
 };
 
 /* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */

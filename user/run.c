@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "otlp/otlp.h"
+
 #define TICK_NS 100000000ULL
 
 void rp_say(const char *fmt, ...)
@@ -146,7 +148,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	}
 	/* what is left beside the ring and the program itself */
 	to.memory_max = o->memory - o->ring - (8u << 20) - rp_log_memory(&o->log, o->memory) -
-			rp_lrm_reserve(o);
+			rp_lrm_reserve(o) - rp_otlp_memory(o);
 	r->tl = rp_timeline_new(&to);
 	if (!r->tl || rp_timeline_observe(r->tl, &obs)) {
 		rp_say("no memory");

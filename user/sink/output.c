@@ -4,6 +4,7 @@
 #include "log/log.h"
 #include "metrics/goodput.h"
 #include "sink/as_vllm.h"
+#include "otlp/otlp.h"
 #include "sink/compat.h"
 #include "sink/lrm.h"
 
@@ -12,9 +13,7 @@ const struct rp_output *const rp_outputs[] = {
 };
 
 const struct argp_child rp_output_options[] = {
-	{ &rp_compat_argp, 0, NULL, 0 },
-	{ &rp_lrm_argp, 0, NULL, 0 },
-	{ &rp_log_argp, 0, NULL, 0 },
-	{ &rp_goodput_argp, 0, NULL, 0 },
-	{ 0 },
+	{ &rp_compat_argp, 0, NULL, 0 }, { &rp_lrm_argp, 0, NULL, 0 },
+	{ &rp_log_argp, 0, NULL, 0 },	 { &rp_goodput_argp, 0, NULL, 0 },
+	{ &rp_otlp_argp, 0, NULL, 0 },	 { 0 },
 };
