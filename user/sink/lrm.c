@@ -289,8 +289,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	o->lrm.given |= key >= OPT_WINDOW && key <= OPT_SAMPLES;
 	switch (key) {
 	case OPT_WINDOW:
-		if (!number(arg, '\0', 1, 86400, &c->window_s, &e))
-			rp_refuse("--lrm-window %s: seconds, from 1 to 86400", arg);
+		if (!number(arg, '\0', 1, 3600, &c->window_s, &e))
+			rp_refuse("--lrm-window %s: seconds, from 1 to 3600", arg);
 		return 0;
 	case OPT_QUANTILES:
 		take_quantiles(c, arg);
