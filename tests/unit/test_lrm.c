@@ -3,11 +3,13 @@
  * That the package says the same is t_lrm.py's. */
 #include "world.h"
 
+#include <glob.h>
 #include <math.h>
 
 #include "lrm/lrm.h"
 #include "lrm/window.h"
 #include "sink/lrm.h"
+#include "source/recording.h"
 
 #define S 1000000000LL
 
@@ -593,6 +595,95 @@ static void from_hooks(void **st)
 	rp_lrm_sink_free(s);
 }
 
+/* What real engines did: the counts are those of the records. */
+struct replayed {
+	struct rp_timeline *tl;
+	int64_t now;
+	uint64_t requests, complete, prompt, completion;
+};
+
+static int replay_event(void *ctx, const struct rp_event_hdr *ev)
+{
+	struct replayed *p = ctx;
+
+	if ((int64_t)ev->ts > p->now)
+		p->now = (int64_t)ev->ts;
+	rp_timeline_event(p->tl, ev, NULL);
+	return 0;
+}
+
+static void replay_record(void *ctx, const struct rp_record *r)
+{
+	const struct rp_value *in = &r->v[RP_FIELD_TOK_PROMPT];
+	const struct rp_value *out = &r->v[RP_FIELD_TOK_COMPLETION];
+	struct replayed *p = ctx;
+
+	if (!r->key || !rp_generative(r->operation))
+		return;
+	p->requests++;
+	p->complete += r->end == RP_END_COMPLETE;
+	p->prompt += in->known ? (uint64_t)in->i : 0;
+	/* where nobody tells them, events are what there is */
+	p->completion += out->known ? (uint64_t)out->i : (uint64_t)r->chunks;
+}
+
+static uint64_t number(const char *text, const char *sample)
+{
+	return strtoull(get(text, sample), NULL, 10);
+}
+
+static void recordings(void **st)
+{
+	glob_t g;
+
+	(void)st;
+	assert_int_equal(glob("tests/replay/*.rec", 0, NULL, &g), 0);
+	for (size_t i = 0; i < g.gl_pathc; i++) {
+		struct rp_timeline_opts to;
+		struct rp_lrm_opts o;
+		struct replayed p = { 0 };
+		const struct rp_observer obs = { .ctx = &p, .record = replay_record };
+		struct rp_lrm_sink *s;
+		char err[512], *text;
+
+		rp_timeline_defaults(&to);
+		p.tl = rp_timeline_new(&to);
+		assert_non_null(p.tl);
+		rp_lrm_defaults(&o);
+		o.itl_rate = 1;
+		o.prefix = "p";
+		o.window_s = 3600;
+		s = rp_lrm_sink_new(&o, p.tl, 0);
+		assert_non_null(s);
+		assert_int_equal(rp_timeline_observe(p.tl, &obs), 0);
+		assert_int_equal(rp_rec_replay(g.gl_pathv[i], replay_event, &p, err, sizeof(err)),
+				 0);
+		rp_timeline_finish(p.tl);
+		text = sink_text(s, p.now);
+		assert_true(p.requests > 5);
+		assert_int_equal(number(text, "total_requests"), p.requests);
+		assert_int_equal(number(text, "total_successful_requests"), p.complete);
+		assert_int_equal(number(text, "total_pre_first_token_cancellations") +
+					 number(text, "total_pre_20_token_cancellations") +
+					 number(text, "total_mid_stream_cancellations"),
+				 p.requests - p.complete);
+		assert_int_equal(number(text, "total_input_tokens"), p.prompt);
+		assert_int_equal(number(text, "total_output_tokens"), p.completion);
+		assert_true(number(text, "total_itl_samples_recorded") > 5);
+		is(text, "current_inflight_requests", "0");
+		is(text, "current_inflight_input_tokens", "0");
+		is(text, "current_inflight_output_tokens", "0");
+		is(text, "current_inflight_first_to_fifth_token_requests", "0");
+		is(text, "current_inflight_first_to_fifth_token_input_tokens", "0");
+		assert_true(strtod(get(text, "mean_inflight_requests"), NULL) > 0);
+		assert_true(strtod(get(text, "p_ttft_ms_average{feature=\"all\"}"), NULL) > 0);
+		free(text);
+		rp_timeline_free(p.tl);
+		rp_lrm_sink_free(s);
+	}
+	globfree(&g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -602,7 +693,7 @@ int main(void)
 		cmocka_unit_test(gauges),	 cmocka_unit_test(late),
 		cmocka_unit_test(sampling),	 cmocka_unit_test(bounded),
 		cmocka_unit_test(ceiling),	 cmocka_unit_test(from_sockets),
-		cmocka_unit_test(from_hooks),
+		cmocka_unit_test(from_hooks),	 cmocka_unit_test(recordings),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
