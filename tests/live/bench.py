@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What reqprobe costs. bench.py [--quick] [--check] [--pairs N] [--json FILE] [PART...]
 
-Parts: attach, trap, write, flood, decode, llama, vllm. --quick is for CI: fewer and shorter
+Parts: attach, trap, write, flood, decode, log, llama, vllm. --quick is for CI: fewer and shorter
 runs. --check: exit status 1 when a limit is exceeded.
 
 The machine may swing by tens of percent from minute to minute. Claims rest on
@@ -20,7 +20,7 @@ from harness import *
 import harness
 
 QUICK = "--quick" in sys.argv
-PARTS = ["attach", "trap", "write", "flood", "decode", "llama", "vllm"]
+PARTS = ["attach", "trap", "write", "flood", "decode", "log", "llama", "vllm"]
 ROWS, FIGURES, FAILED = [], {}, []
 HOOKS = {  # llama-server's functions, for the bpftrace script
     "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", "_ZN12server_queue4postEO11server_taskb", "_ZN12server_queue5deferEO11server_task",
@@ -420,6 +420,27 @@ def decode(t):
         rate = int(m["outputs_per_second"]) / 1e6
         row(f"{m['outputs']} outputs in {m['bytes']} bytes" + (", scrubbed too" if m["scrub"] == "1" else ""),
             f"{rate:.2f} M outputs/s", ">= 2" if m["scrub"] == "0" else "", rate >= 2 if m["scrub"] == "0" else None)
+
+
+def log(t):
+    s = 3 if QUICK else 10
+    head(f"the request log: 20,000 records a second for {s} s")
+    root = os.path.dirname(os.path.dirname(here))
+    subprocess.run(["make", "-s", "-C", root, "build/bench_log"], check=True, stdout=subprocess.DEVNULL)
+    for how, tool in (("none", ["cat"]), ("gzip", ["gzip", "-dc"]), ("zstd", ["zstd", "-dcq"])):
+        d = t.path("log-" + how)
+        out = subprocess.run([os.path.join(root, "build", "bench_log"), "20000", str(s), "replay", "-", "--log", d, "--log-compress", how],
+                             capture_output=True, text=True)
+        m = dict(zip(*[iter(out.stdout.split())] * 2))
+        files = sorted(glob.glob(d + "/reqprobe-*"))
+        lines = sum(subprocess.run([*tool, f], capture_output=True, check=True).stdout.count(b"\n") for f in files)
+        size = sum(map(os.path.getsize, files))
+        sent = int(m.get("sent", 0))
+        row(f"{how}: sent, in the files", f"{sent}, {lines}", "none lost", sent == lines == 20000 * s)
+        row(f"{how}: CPU, of it the draining thread",
+            f"{float(m['cpu']) / float(m['seconds']) * 100:.0f} %, {float(m['main_cpu']) / float(m['seconds']) * 100:.0f} % of a core")
+        row(f"{how}: on disk, peak memory", f"{size / sent:.0f} bytes a record, {int(m['rss_kb']) / 1024:.0f} MiB")
+        shutil.rmtree(d)
 
 
 def vllm_bench(t, pairs):

@@ -282,6 +282,7 @@ static size_t line(char *p, size_t size, int i)
 static void writing(void **st)
 {
 	struct rp_log_file f = { .fd = -1 };
+	struct rp_log_closed closed;
 	char l[128], *want, *got;
 	size_t n, m;
 
@@ -320,7 +321,8 @@ static void writing(void **st)
 		assert_int_equal(f.records, 5000);
 		assert_int_equal(f.raw, m);
 		assert_null(slurp(file_names[c], &n)); /* no such name before it is whole */
-		assert_int_equal(rp_log_file_publish(&f, true), 0);
+		rp_log_file_close(&f, &closed);
+		assert_int_equal(rp_log_publish(&closed, true), 0);
 		got = text_of((enum rp_log_compress)c, &n);
 		assert_int_equal(n, m);
 		assert_memory_equal(got, want, m);
@@ -335,6 +337,7 @@ static void writing(void **st)
 static void full(void **st)
 {
 	struct rlimit small = { 3000, RLIM_INFINITY }, old;
+	struct rp_log_closed closed;
 	struct rp_log_file f = { .fd = -1 };
 	char l[128], *want, *got;
 	size_t n, m;
@@ -371,7 +374,8 @@ static void full(void **st)
 		assert_true(failed > 10);
 		assert_int_equal(rp_log_file_end(&f), 0);
 		assert_int_equal(rp_log_file_write(&f), 0);
-		assert_int_equal(rp_log_file_publish(&f, false), 0);
+		rp_log_file_close(&f, &closed);
+		assert_int_equal(rp_log_publish(&closed, false), 0);
 		got = text_of((enum rp_log_compress)c, &n);
 		assert_int_equal(n, m);
 		assert_memory_equal(got, want, m);

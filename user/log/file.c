@@ -199,18 +199,25 @@ int rp_log_file_sync(struct rp_log_file *f)
 	return 0;
 }
 
-int rp_log_file_publish(struct rp_log_file *f, bool sync)
+void rp_log_file_close(struct rp_log_file *f, struct rp_log_closed *c)
 {
-	/* the size, too, which fdatasync() tells as well */
-	if (sync && fsync(f->fd))
+	*c = (struct rp_log_closed){ .dir = f->dir, .fd = f->fd, .records = f->records };
+	memcpy(c->name, f->name, sizeof(c->name));
+	memcpy(c->partial, f->partial, sizeof(c->partial));
+	free_stream(f);
+	f->fd = -1;
+}
+
+int rp_log_publish(struct rp_log_closed *c, bool sync)
+{
+	if (sync && fsync(c->fd))
 		return -errno;
-	if (renameat(f->dir, f->partial, f->dir, f->name))
+	if (renameat(c->dir, c->partial, c->dir, c->name))
 		return -errno;
 	if (sync)
-		fsync(f->dir);
-	free_stream(f);
-	close(f->fd);
-	f->fd = -1;
+		fsync(c->dir);
+	close(c->fd);
+	c->fd = -1;
 	return 0;
 }
 

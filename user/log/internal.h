@@ -62,9 +62,17 @@ int rp_log_file_end(struct rp_log_file *f);
 /* Hands out to the kernel. -errno: tried again with the next call, nothing is lost. */
 int rp_log_file_write(struct rp_log_file *f);
 int rp_log_file_sync(struct rp_log_file *f);
-/* After end and write: it gets its name, and f is free. sync: first to the disk, and the
- * name, too. -errno: tried again with the next call. */
-int rp_log_file_publish(struct rp_log_file *f, bool sync);
+/* After end and write: what is left to do is in c, and f is free. */
+struct rp_log_closed {
+	struct rp_log_closed *next;
+	int dir, fd;
+	char name[RP_LOG_NAME_MAX], partial[RP_LOG_NAME_MAX + 12];
+	uint64_t records;
+};
+void rp_log_file_close(struct rp_log_file *f, struct rp_log_closed *c);
+/* It gets its name, and fd is closed. sync: first to the disk, and the name, too. -errno:
+ * tried again with the next call. */
+int rp_log_publish(struct rp_log_closed *c, bool sync);
 /* Leaves it partial, for the next start to finish. */
 void rp_log_file_abandon(struct rp_log_file *f);
 
@@ -133,18 +141,22 @@ struct rp_log {
 	bool full_said;
 
 	/*
-	 * m: never held over anything that may block. fs: between the writer and the
+	 * m: never held over anything that may block. fs: between the syncer and the
 	 * keeper, over what they do to whole files.
 	 */
 	pthread_mutex_t m, fs;
-	pthread_cond_t wake, room, changed, work;
+	pthread_cond_t wake, room, changed, work, sync;
 	struct rp_log_block *first, **last, *spare;
 	uint64_t queued; /* bytes in blocks, up to when the writer is done with them */
-	bool ready, stop, reopen, writer_done, keeper_done;
+	bool ready, stop, reopen, writer_done, syncer_done, keeper_done;
+	struct rp_log_closed *closed, **last_closed;
+	unsigned n_closed;
+	int sync_fd; /* to be forced to the disk by the syncer, -1: none */
+	uint64_t open_bytes;
 	int ready_error;
 	uint64_t stop_by;   /* ns of CLOCK_MONOTONIC */
 	uint64_t published; /* files; the keeper looks when it grows */
-	/* statistics, by the writer */
+	/* statistics, by the writer and the syncer */
 	uint64_t records, lost, raw, bytes, files, removed[RP_LOG_WHY_COUNT], errors;
 	/* by the keeper */
 	uint64_t recovered, recovered_lines;
@@ -154,14 +166,14 @@ struct rp_log {
 	char uploading[RP_LOG_NAME_MAX];
 
 	/* the writer's own */
-	pthread_t writer, keeper;
+	pthread_t writer, syncer, keeper;
 	struct rp_log_file f;
 	struct rp_log_block *current;
 	bool closing;
-	uint64_t seq, put;			/* files begun; records put into all of them */
-	uint64_t opened, flushed, synced, kept; /* ns of CLOCK_MONOTONIC */
-	uint64_t files_raw, files_bytes;	/* of files before this one */
-	int said;				/* errno that was told, 0: all is well */
+	uint64_t seq, put;		  /* files begun; records put into all of them */
+	uint64_t opened, flushed, synced; /* ns of CLOCK_MONOTONIC */
+	uint64_t files_raw, files_bytes;  /* of files before this one */
+	int said;			  /* errno that was told, 0: all is well */
 	int tries;
 	uint64_t lost_told;
 	_Atomic bool drop_said; /* of files that were not uploaded */

@@ -33,6 +33,7 @@
 #define RETRY_NS NS		/* after an error */
 #define KEEP_NS (60 * NS)	/* between looks at what is too old */
 #define EXIT_NS (10 * NS)	/* for the disk, at the end */
+#define CLOSED_MAX 64		/* files that wait for their names */
 #define TRIES 3			/* of what is no matter of space */
 #define QUEUE_BYTES (16u << 20)
 #define OTHER_BYTES (4u << 20) /* compressor, its output, an upload */
@@ -188,6 +189,7 @@ static void numbers(struct rp_log *l)
 	l->records = l->put - (open ? l->f.unsafe : 0);
 	l->raw = l->files_raw + (open ? l->f.raw : 0);
 	l->bytes = l->files_bytes + (open ? l->f.bytes : 0);
+	l->open_bytes = open ? l->f.bytes + l->f.out.n : 0;
 	pthread_mutex_unlock(&l->m);
 }
 
@@ -219,10 +221,12 @@ static void keep(struct rp_log *l)
 {
 	struct rp_log_entry *e = NULL;
 	enum rp_log_why *why = NULL;
-	uint64_t dropped = 0;
+	uint64_t dropped = 0, open_bytes;
 	size_t n;
 
-	l->kept = rp_log_now();
+	pthread_mutex_lock(&l->m);
+	open_bytes = l->open_bytes;
+	pthread_mutex_unlock(&l->m);
 	if (rp_log_scan(l->dir, l->up, &e, &n) || !n)
 		goto cleanup;
 	why = calloc(n, sizeof(*why));
@@ -231,7 +235,7 @@ static void keep(struct rp_log *l)
 	pthread_mutex_lock(&l->fs);
 	for (size_t i = 0; i < n; i++)
 		e[i].busy = !strcmp(e[i].name, l->uploading);
-	rp_log_pick(e, n, &l->o, l->f.fd >= 0 ? l->f.bytes + l->f.out.n : 0, wall_now(), why);
+	rp_log_pick(e, n, &l->o, open_bytes, wall_now(), why);
 	for (size_t i = 0; i < n; i++) {
 		if (why[i] == RP_LOG_STAYS ||
 		    unlinkat(e[i].uploaded ? l->up : l->dir, e[i].name, 0))
@@ -261,38 +265,58 @@ static void forget_file(struct rp_log *l)
 	l->closing = false;
 }
 
+/* The rest of its life is the syncer's. */
 static int close_file(struct rp_log *l)
 {
+	struct rp_log_closed *c;
 	int r;
 
 	l->closing = true;
 	r = rp_log_file_end(&l->f);
 	r = r ? r : rp_log_file_write(&l->f);
-	r = r ? r : rp_log_file_publish(&l->f, l->o.fsync_ns != RP_LOG_FSYNC_NEVER);
 	if (r)
 		return r;
+	c = malloc(sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	rp_log_file_close(&l->f, c);
 	forget_file(l);
 	pthread_mutex_lock(&l->m);
-	l->files++;
-	l->published++;
-	pthread_cond_signal(&l->work);
+	*l->last_closed = c;
+	l->last_closed = &c->next;
+	l->n_closed++;
+	pthread_cond_signal(&l->sync);
+	while (l->n_closed > CLOSED_MAX && !l->stop)
+		pthread_cond_wait(&l->changed, &l->m);
 	pthread_mutex_unlock(&l->m);
-	keep(l);
 	return 0;
 }
 
-static int flush_file(struct rp_log *l, bool sync)
+static int flush_file(struct rp_log *l)
 {
 	int r = rp_log_file_flush(&l->f);
 
 	r = r ? r : rp_log_file_write(&l->f);
-	r = r || !sync ? r : rp_log_file_sync(&l->f);
-	if (r)
-		return r;
-	l->flushed = rp_log_now();
-	if (sync)
-		l->synced = l->flushed;
-	return 0;
+	if (!r)
+		l->flushed = rp_log_now();
+	return r;
+}
+
+/* A disk that takes seconds for it must not hold up the writing. */
+static void sync_later(struct rp_log *l)
+{
+	int fd = -1;
+
+	l->synced = rp_log_now();
+	if (!l->f.unsynced)
+		return;
+	pthread_mutex_lock(&l->m);
+	if (l->sync_fd < 0) /* else the one before is still under way */
+		fd = l->sync_fd = fcntl(l->f.fd, F_DUPFD_CLOEXEC, 0);
+	pthread_cond_signal(&l->sync);
+	pthread_mutex_unlock(&l->m);
+	if (fd >= 0)
+		l->f.unsynced = false;
 }
 
 /* All that can be done now. -errno: the same again in a while. */
@@ -339,14 +363,17 @@ static int work(struct rp_log *l, bool end, bool rotate)
 	if (f->fd < 0)
 		return 0;
 	now = rp_log_now();
-	if (some && l->o.fsync_ns == RP_LOG_FSYNC_RECORD)
-		r = flush_file(l, true);
-	else if (l->o.fsync_ns > 0 && now - l->synced >= (uint64_t)l->o.fsync_ns)
-		r = flush_file(l, true);
-	else if (f->dirty && now - l->flushed >= FLUSH_NS)
-		r = flush_file(l, false);
-	else
-		r = 0;
+	r = 0;
+	if (some && l->o.fsync_ns == RP_LOG_FSYNC_RECORD) {
+		r = flush_file(l);
+		r = r ? r : rp_log_file_sync(f);
+	} else if (l->o.fsync_ns > 0 && now - l->synced >= (uint64_t)l->o.fsync_ns) {
+		r = flush_file(l);
+		if (!r)
+			sync_later(l);
+	} else if (f->dirty && now - l->flushed >= FLUSH_NS) {
+		r = flush_file(l);
+	}
 	if (r)
 		return r;
 	if (end || rotate || now - l->opened >= (uint64_t)l->o.rotate_ns)
@@ -360,9 +387,6 @@ static void give_up(struct rp_log *l, int r)
 	char name[RP_LOG_NAME_MAX];
 	uint64_t lost = l->f.unsafe, lines;
 
-	/* removed by somebody: the others went with it */
-	if (l->closing && r == -ENOENT)
-		lost = l->f.records;
 	snprintf(name, sizeof(name), "%s", l->f.name);
 	forget_file(l);
 	rp_log_file_abandon(&l->f);
@@ -410,7 +434,7 @@ static void tell(struct rp_log *l, int r)
 	pthread_mutex_lock(&l->m);
 	l->errors++;
 	pthread_mutex_unlock(&l->m);
-	if (l->f.fd >= 0 && !space(r) && (++l->tries >= TRIES || r == -EFBIG || r == -ENOENT)) {
+	if (l->f.fd >= 0 && !space(r) && (++l->tries >= TRIES || r == -EFBIG)) {
 		l->tries = 0;
 		give_up(l, r);
 	}
@@ -419,7 +443,7 @@ static void tell(struct rp_log *l, int r)
 /* When something is due without a new record. */
 static uint64_t next_due(const struct rp_log *l)
 {
-	uint64_t t = l->kept + KEEP_NS, x;
+	uint64_t t = rp_log_now() + KEEP_NS, x;
 
 	if (l->f.fd < 0)
 		return t;
@@ -465,7 +489,6 @@ static void *writer(void *arg)
 	pthread_mutex_unlock(&l->m);
 	if (r)
 		goto done;
-	keep(l);
 	for (;;) {
 		due = l->said ? rp_log_now() + RETRY_NS : next_due(l);
 		t = until(due);
@@ -492,8 +515,6 @@ static void *writer(void *arg)
 		numbers(l);
 		if (!r)
 			rotate = false;
-		if (!r && rp_log_now() - l->kept >= KEEP_NS)
-			keep(l);
 		if (stop && (!r || rp_log_now() >= due))
 			break;
 	}
@@ -505,6 +526,104 @@ done:
 	l->writer_done = true;
 	pthread_cond_broadcast(&l->changed);
 	pthread_cond_broadcast(&l->room);
+	pthread_cond_signal(&l->sync);
+	pthread_mutex_unlock(&l->m);
+	return NULL;
+}
+
+/* ---- the syncer ---- */
+
+/* A file has its name, or never will: then it is for the next start, if it is still there. */
+static void off_list(struct rp_log *l, bool published, uint64_t lost)
+{
+	struct rp_log_closed *c = l->closed;
+
+	pthread_mutex_lock(&l->m);
+	l->closed = c->next;
+	if (!l->closed)
+		l->last_closed = &l->closed;
+	l->n_closed--;
+	l->files += published;
+	l->published += published;
+	l->lost += lost;
+	pthread_cond_signal(&l->work);
+	pthread_cond_broadcast(&l->changed);
+	pthread_mutex_unlock(&l->m);
+	if (c->fd >= 0)
+		close(c->fd);
+	free(c);
+}
+
+static void sync_error(struct rp_log *l, int r, int *said)
+{
+	if (r && r != *said)
+		rp_say("can't finish a file of the request log in %s: %s", l->dir_name,
+		       strerror(-r));
+	*said = r;
+	if (!r)
+		return;
+	pthread_mutex_lock(&l->m);
+	l->errors++;
+	pthread_mutex_unlock(&l->m);
+}
+
+/* Forces files to the disk, gives them their names, removes old ones: whatever a disk
+ * may take its time for. */
+static void *syncer(void *arg)
+{
+	struct rp_log *l = arg;
+	uint64_t due = 0, retry = 0, now;
+	struct rp_log_closed *c;
+	bool end, late;
+	struct timespec t;
+	int fd, r, said = 0;
+
+	rp_log_thread("log-syncer");
+	keep(l);
+	due = rp_log_now() + KEEP_NS;
+	for (;;) {
+		pthread_mutex_lock(&l->m);
+		for (;;) {
+			now = rp_log_now();
+			end = l->writer_done && (!l->closed || now >= l->stop_by);
+			if (end || l->sync_fd >= 0 || (l->closed && now >= retry) || now >= due)
+				break;
+			t = until(l->closed && retry < due ? retry : due);
+			pthread_cond_timedwait(&l->sync, &l->m, &t);
+		}
+		fd = l->sync_fd;
+		c = now >= retry || l->writer_done ? l->closed : NULL;
+		late = l->stop && now >= l->stop_by;
+		pthread_mutex_unlock(&l->m);
+		if (fd >= 0) {
+			r = fdatasync(fd) ? -errno : 0;
+			close(fd);
+			sync_error(l, r, &said);
+			pthread_mutex_lock(&l->m);
+			l->sync_fd = -1;
+			pthread_mutex_unlock(&l->m);
+		}
+		if (c) {
+			r = rp_log_publish(c, l->o.fsync_ns != RP_LOG_FSYNC_NEVER);
+			sync_error(l, r, &said);
+			if (!r)
+				off_list(l, true, 0);
+			else if (r == -ENOENT) /* removed by somebody */
+				off_list(l, false, c->records);
+			else if (late)
+				off_list(l, false, 0);
+			retry = r ? rp_log_now() + RETRY_NS / 5 : 0;
+		}
+		if (c || now >= due) {
+			keep(l);
+			due = rp_log_now() + KEEP_NS;
+		}
+		if (end && !c)
+			break;
+	}
+	pthread_mutex_lock(&l->m);
+	l->syncer_done = true;
+	pthread_cond_broadcast(&l->changed);
 	pthread_cond_signal(&l->work);
 	pthread_mutex_unlock(&l->m);
 	return NULL;
@@ -546,6 +665,7 @@ static void free_log(struct rp_log *l)
 	pthread_cond_destroy(&l->room);
 	pthread_cond_destroy(&l->changed);
 	pthread_cond_destroy(&l->work);
+	pthread_cond_destroy(&l->sync);
 	free(l);
 }
 
@@ -562,8 +682,9 @@ static struct rp_log *new_log(const struct rp_options *o)
 		l->o.queue_bytes = o->memory / 4 < QUEUE_BYTES ? o->memory / 4 : QUEUE_BYTES;
 	l->quiet = o->quiet;
 	l->patient = o->verb == RP_VERB_REPLAY || (o->verb == RP_VERB_PCAP && o->file);
-	l->dir = l->up = l->lock = l->f.fd = -1;
+	l->dir = l->up = l->lock = l->f.fd = l->sync_fd = -1;
 	l->last = &l->first;
+	l->last_closed = &l->closed;
 	snprintf(l->dir_name, sizeof(l->dir_name), "%s", o->log.dir);
 	/* a writer that gets no CPU must not hold up who reads the ring */
 	pthread_mutexattr_init(&ma);
@@ -577,6 +698,7 @@ static struct rp_log *new_log(const struct rp_options *o)
 	pthread_cond_init(&l->room, &ca);
 	pthread_cond_init(&l->changed, &ca);
 	pthread_cond_init(&l->work, &ca);
+	pthread_cond_init(&l->sync, &ca);
 	pthread_condattr_destroy(&ca);
 	return l;
 }
@@ -623,46 +745,58 @@ failed:
 	return e;
 }
 
+static void end_threads(struct rp_log *l)
+{
+	pthread_mutex_lock(&l->m);
+	l->stop = true;
+	pthread_cond_signal(&l->wake);
+	pthread_cond_signal(&l->sync);
+	pthread_cond_signal(&l->work);
+	pthread_mutex_unlock(&l->m);
+}
+
 static int start_threads(struct rp_log *l, char *err, size_t errlen)
 {
 	sigset_t all, old;
-	int e;
+	int e, dir;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	e = pthread_create(&l->writer, NULL, writer, l);
-	if (!e) {
-		pthread_mutex_lock(&l->m);
-		while (!l->ready)
-			pthread_cond_wait(&l->changed, &l->m);
-		e = -l->ready_error;
-		pthread_mutex_unlock(&l->m);
-		if (!e) {
-			e = pthread_create(&l->keeper, NULL, rp_log_keeper, l);
-			pthread_mutex_lock(&l->m);
-			l->stop = e;
-			pthread_cond_signal(&l->wake);
-			pthread_mutex_unlock(&l->m);
-			if (e)
-				pthread_join(l->writer, NULL);
-		} else {
-			pthread_mutex_lock(&l->m);
-			l->stop = true;
-			pthread_cond_signal(&l->wake);
-			pthread_mutex_unlock(&l->m);
-			pthread_join(l->writer, NULL);
-			snprintf(err, errlen,
-				 "can't write into --log %s: %s (its thread has no capabilities: "
-				 "user %u itself must be allowed to)",
-				 l->dir_name, strerror(e), (unsigned)geteuid());
-			pthread_sigmask(SIG_SETMASK, &old, NULL);
-			return -e;
-		}
+	if (e)
+		goto failed;
+	pthread_mutex_lock(&l->m);
+	while (!l->ready)
+		pthread_cond_wait(&l->changed, &l->m);
+	dir = l->ready_error;
+	pthread_mutex_unlock(&l->m);
+	if (!dir)
+		e = pthread_create(&l->syncer, NULL, syncer, l);
+	if (dir || e) {
+		end_threads(l);
+		pthread_join(l->writer, NULL);
+		goto failed;
+	}
+	e = pthread_create(&l->keeper, NULL, rp_log_keeper, l);
+	if (e) {
+		end_threads(l);
+		pthread_join(l->writer, NULL);
+		pthread_join(l->syncer, NULL);
+		goto failed;
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (e)
+	return 0;
+failed:
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (e) {
 		snprintf(err, errlen, "can't start the request log's threads: %s", strerror(e));
-	return -e;
+		return -e;
+	}
+	snprintf(err, errlen,
+		 "can't write into --log %s: %s (its threads have no capabilities: user %u itself "
+		 "must be allowed to)",
+		 l->dir_name, strerror(-dir), (unsigned)geteuid());
+	return dir;
 }
 
 static int log_open(const struct rp_options *o, const struct rp_summary_info *info,
@@ -820,16 +954,19 @@ static int log_finish(void *state)
 {
 	struct rp_log *l = state;
 	uint64_t lost, waiting, now = rp_log_now();
-	bool written, uploaded;
+	bool written, named, uploaded;
 
 	push(l);
 	pthread_mutex_lock(&l->m);
 	l->stop = true;
 	l->stop_by = now + EXIT_NS;
 	pthread_cond_signal(&l->wake);
+	pthread_cond_signal(&l->sync);
 	pthread_cond_signal(&l->work);
+	pthread_cond_broadcast(&l->changed);
 	pthread_mutex_unlock(&l->m);
 	written = wait_for(l, &l->writer_done, now + EXIT_NS + 2 * NS);
+	named = wait_for(l, &l->syncer_done, now + EXIT_NS + 2 * NS);
 	now = rp_log_now();
 	pthread_mutex_lock(&l->m);
 	l->stop_by = now + (uint64_t)l->o.s3_exit_ns;
@@ -837,7 +974,8 @@ static int log_finish(void *state)
 	pthread_mutex_unlock(&l->m);
 	if (l->s3)
 		rp_s3_deadline(l->s3, now + (uint64_t)l->o.s3_exit_ns);
-	uploaded = wait_for(l, &l->keeper_done, now + (uint64_t)l->o.s3_exit_ns + 2 * NS);
+	uploaded = wait_for(l, &l->keeper_done,
+			    now + (l->s3 && named ? (uint64_t)l->o.s3_exit_ns + 2 * NS : NS));
 	pthread_mutex_lock(&l->m);
 	lost = l->turned_away + l->lost;
 	for (struct rp_log_block *b = l->first; b; b = b->next)
@@ -847,7 +985,11 @@ static int log_finish(void *state)
 	waiting = l->s3_stats.waiting;
 	pthread_mutex_unlock(&l->m);
 	if (!written)
-		rp_say("%s does not answer: what was not written yet is lost", l->dir_name);
+		rp_say("%s does not answer: what it has not taken yet is lost", l->dir_name);
+	else if (!named)
+		rp_say("%s takes too long: files that are written have no name yet; the next run "
+		       "with the same --log finishes them",
+		       l->dir_name);
 	if (lost)
 		rp_say("the request log lost %llu records", (unsigned long long)lost);
 	if (l->s3 && (waiting || !uploaded))
@@ -860,20 +1002,19 @@ static int log_finish(void *state)
 static void log_close(void *state)
 {
 	struct rp_log *l = state;
+	uint64_t by;
 	bool done;
 
-	pthread_mutex_lock(&l->m);
-	l->stop = true; /* also where finish was never called */
-	pthread_cond_signal(&l->wake);
-	pthread_cond_signal(&l->work);
-	pthread_mutex_unlock(&l->m);
-	done = wait_for(l, &l->writer_done, rp_log_now() + NS);
+	end_threads(l); /* also where finish was never called */
 	if (l->s3)
 		rp_s3_deadline(l->s3, 1);
-	done &= wait_for(l, &l->keeper_done, rp_log_now() + NS);
+	by = rp_log_now() + NS;
+	done = wait_for(l, &l->writer_done, by) && wait_for(l, &l->syncer_done, by) &&
+	       wait_for(l, &l->keeper_done, by);
 	if (!done)
 		return; /* one hangs in the kernel: what it holds must stay */
 	pthread_join(l->writer, NULL);
+	pthread_join(l->syncer, NULL);
 	pthread_join(l->keeper, NULL);
 	free_log(l);
 }

@@ -174,6 +174,7 @@ static int write_anew(int dir, const char *partial, const char *name, enum rp_lo
 		      uint64_t *lines)
 {
 	struct copy c = { .f = { .fd = -1 } };
+	struct rp_log_closed closed;
 	int fd, r;
 
 	fd = openat(dir, partial, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -186,12 +187,15 @@ static int write_anew(int dir, const char *partial, const char *name, enum rp_lo
 	r = r ? r : c.error;
 	r = r ? r : rp_log_file_end(&c.f);
 	r = r ? r : rp_log_file_write(&c.f);
-	if (!r && c.lines)
-		r = rp_log_file_publish(&c.f, true);
-	if (c.f.fd >= 0) { /* it failed, or there is nothing to keep */
-		unlinkat(dir, c.f.partial, 0);
-		rp_log_file_abandon(&c.f);
+	if (!r && c.lines) {
+		rp_log_file_close(&c.f, &closed);
+		r = rp_log_publish(&closed, true);
+		if (r)
+			close(closed.fd);
 	}
+	if (r || !c.lines) /* nothing to keep, or nowhere */
+		unlinkat(dir, c.f.partial, 0);
+	rp_log_file_abandon(&c.f);
 	if (!r && unlinkat(dir, partial, 0))
 		r = -errno;
 	*lines = r ? 0 : c.lines;

@@ -95,7 +95,7 @@ static int upload(struct rp_log *l, const char *name, struct rp_s3_error *e)
 
 	memset(e, 0, sizeof(*e));
 	e->class = RP_S3_FILE;
-	mark(l, name); /* the writer leaves it alone from here on */
+	mark(l, name); /* the syncer leaves it alone from here on */
 	if (!rp_log_key(rp_s3_prefix(l->s3), name, key, sizeof(key))) {
 		r = -ENAMETOOLONG;
 		goto cleanup;
@@ -173,7 +173,7 @@ static bool rest(struct rp_log *l, const struct queue *q, bool idle, uint64_t *s
 		/* towards the end waiting is short */
 		if (l->stop && q->backoff && at > rp_log_now() + BACKOFF_MIN_NS)
 			at = rp_log_now() + BACKOFF_MIN_NS;
-		over = l->stop && l->writer_done &&
+		over = l->stop && (l->syncer_done || !l->s3) &&
 		       (idle ? l->published == *seen : rp_log_now() >= l->stop_by);
 		if (over || rp_log_now() >= at || (idle && l->published != *seen))
 			break;
