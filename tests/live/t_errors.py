@@ -29,7 +29,7 @@ def err_usage(t):
         raise Skip("not built")
     for args in (["--no-such-option"], ["--pid"], ["--pid", "abc"], ["--pid", "-5"], ["--pid", "0"], ["--pid", "1", "--metrics", "nonsense"],
                  ["--pid", "1", "--duration", "x"], ["--pid", "99999999999999999999"], ["--pid", "1", "--engine", "nosuchengine"],
-                 ["frobnicate"], ["replay"], []):
+                 ["frobnicate"], ["replay"], [], ["metrics", "x"], ["--pid", "1", "--goodput", "ttft:1"], ["--pid", "1", "--goodput", "http_req_blocked:1"]):
         refused(t, 2, args, what=" ".join(args) or "no arguments", lines=1)
     for args in (["--help"], ["--version"]):
         r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
@@ -37,9 +37,9 @@ def err_usage(t):
     # each verb's own: how it is called, the options that mean something to it, and no others
     for verb, usage, has, hasnt in (("replay", "FILE", "--itl", "--pid"), ("pcap", "FILE", "--interface", "--pid"),
                                     ("pcap", "-i IFACE --port N", "--ring", "--wait"), ("doctor", "", "--pid", "--jsonl"),
-                                    ("rtt", "HOST[:PORT]...", "--interval", "--pid"), ("calibrate", "[DIR]", "--join", "--pid")):
+                                    ("rtt", "HOST[:PORT]...", "--interval", "--pid"), ("calibrate", "[DIR]", "--join", "--pid"), ("metrics", "", "--markdown", "--pid")):
         for args in ([verb, "--help"], ["--help", verb]):
-            if args[0] != verb and verb in ("rtt", "calibrate"):
+            if args[0] != verb and verb in ("rtt", "calibrate", "metrics"):
                 continue
             r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
             t.equal((r.returncode, r.stderr), (0, ""), " ".join(args))

@@ -260,6 +260,36 @@ def metrics_are_valid(t):
 
 
 @test(60)
+def goodput(t):
+    """Objectives: counted on /metrics and told at the end; and what they are judged by is in the records."""
+    srv = t.paced()
+    p = t.probe(srv, args=["--goodput", "time_to_first_token:20000 output_sequence_length:6"])
+    run_client(t, srv.port, n=6, c=3, usage=True, max_tokens=6, extra={"gap_us": 2000})
+    run_client(t, srv.port, n=3, c=1, id="few", usage=True, max_tokens=4, extra={"gap_us": 2000})
+    run_client(t, srv.port, n=2, c=1, id="whole", stream=False, max_tokens=6)
+    run_client(t, srv.port, n=2, c=1, id="f", stream=False, extra={"fail": 503}, check=False)
+    p.wait_records(13)
+    time.sleep(0.2)
+    m = p.metrics()
+    for name, want in (("slo_requests_total", 13), ("good_requests_total", 6)):
+        t.equal(m.sum(f"reqprobe_{name}"), want, name)
+    t.equal(m.sum("reqprobe_slo_met_total", slo="time_to_first_token"), 9, "one body has no first token")
+    t.equal(m.sum("reqprobe_slo_limit", slo="time_to_first_token", unit="ms"), 20000, "limit")
+    for r in p.stop():
+        if r["status"] != 200 or not r["stream"]:
+            continue
+        t.equal(r["request"]["max_tokens"], r["tokens"]["completion"], "max_tokens")
+        t.equal(r["request"]["images"], 0, "images")
+        t.equal(r["usage"]["completion_tokens"], r["tokens"]["completion"], "usage")
+        st, b = r["server_timing"], r["bytes"]
+        t.check(st["first_byte_ms"] <= st["first_body_ms"] <= st["first_event_ms"] and st["last_token_ms"] <= st["last_body_ms"] <= st["duration_ms"],
+                f"body: {st}")
+        t.check(0 < b["request_body"] < b["request"] and 0 < b["response_body"] < b["response"], f"{b}")
+        t.check(r["calls"]["request"] >= 1 and r["calls"]["response"] >= 1, f"{r['calls']}")
+    t.check(re.search(r"reqprobe: 6 of 13 requests good \(46\.2 %\); time_to_first_token <= 20000 ms: 9, output_sequence_length >= 6 tokens: ", p.stderr()), p.stderr())
+
+
+@test(60)
 def scrapes_are_monotonic(t):
     """Two workers, twenty scrapes under load: totals over both, never falling."""
     srv = t.paced("--workers", "2")

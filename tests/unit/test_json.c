@@ -768,8 +768,13 @@ static void whole(void **state)
 	static const struct {
 		const char *text;
 		bool whole;
-	} t[] = { { "{\"n\":1}", true }, { "{\"n\":1} ", true }, { "{\"n\":{}", false },
-		  { "{\"n\":1", false }, { "", false },		 { "--boundary\r\n", false } };
+	} t[] = { { "{\"n\":1}", true },
+		  { "{\"n\":1} ", true },
+		  { "{\"n\":{}", false },
+		  { "{\"n\":1", false },
+		  { "", false },
+		  { "--boundary\r\n", false },
+		  { "--boundary\r\n{\"n\":1}", false } };
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(t); i++) {
