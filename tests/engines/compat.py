@@ -9,14 +9,14 @@ from vllm import NAME, Ask, chat, completion, prompt, test_of
 import vllm_load
 
 # Histograms that must have the same count and nearly the same sum; with how far off
-# the sum may be. TTFT and end to end on the wire have HTTP parsing before and
-# serialising after the engine's own: below 1 %, more on a machine that is busy.
-HISTS = {"time_to_first_token_seconds": 0.05, "e2e_request_latency_seconds": 0.02, "inter_token_latency_seconds": 0.01,
+# the sum may be. Of TTFT and end to end the API server's own two instants are not seen:
+# theirs lie some ms after the last byte of the request and after the engine's output.
+HISTS = {"time_to_first_token_seconds": 0.03, "e2e_request_latency_seconds": 0.01, "inter_token_latency_seconds": 0.01,
          "request_time_per_output_token_seconds": 0.01, "request_queue_time_seconds": 0.01, "request_prefill_time_seconds": 0.01,
          "request_decode_time_seconds": 0.01, "request_inference_time_seconds": 0.01, "request_prompt_tokens": 0,
          "request_generation_tokens": 0, "request_max_num_generation_tokens": 0, "request_params_n": 0, "request_num_preemptions": 0,
          "request_prefill_kv_computed_tokens": 0, "iteration_tokens_total": 0, "request_params_max_tokens": 0}
-COUNTERS = ("prompt_tokens_total", "generation_tokens_total", "num_preemptions_total", "prompt_tokens_cached_total")
+COUNTERS = ("spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total", "prompt_tokens_total", "generation_tokens_total", "num_preemptions_total", "prompt_tokens_cached_total")
 
 
 def wait_same(t, e, p, before, want, timeout=20):
@@ -32,6 +32,9 @@ def wait_same(t, e, p, before, want, timeout=20):
     return e.metrics(), p.metrics()
 
 
+@test_of("ngram", deadline=200, since="0.20", name="compat-same-as-own-ngram")
+@test_of("two-servers", deadline=200, since="0.20", name="compat-same-as-own-two-servers")
+@test_of("two-ranks", deadline=200, since="0.20", name="compat-same-as-own-two-ranks")
 @test_of("metrics", default=True, deadline=200, kinds=("vllm", "aphrodite"), name="compat-same-as-own", metrics=True)
 def same_as_own(t, e):
     """vLLM's /metrics and ours over one run: counts equal, sums within 1 %."""
@@ -54,13 +57,16 @@ def same_as_own(t, e):
         s = e.told(name + "_sum", after) - e.told(name + "_sum", before)
         if e.metrics().sum(full + "_count") is None:
             continue                      # a version that has no such name
-        t.equal(m.sum(full + "_count"), n, full + "_count")
+        # a step for two API servers is two observations of theirs, and with two ranks
+        # they have empty ones, too
+        if name != "iteration_tokens_total" or e.config not in ("two-servers", "two-ranks"):
+            t.equal(m.sum(full + "_count"), n, full + "_count")
         got = m.sum(full + "_sum")
         off[name] = (got - s) / s if s and got is not None else 0
         t.check(got is not None and abs(got - s) <= tol * s + 1e-9, f"{full}_sum: {got}, its own {s}")
     for name in COUNTERS:
         if e.metrics().sum(f"{k}:{name}") is not None:
-            t.equal(m.sum(f"{k}:{name}"), e.told(name, after) - e.told(name, before), f"{k}:{name}")
+            t.equal(m.sum(f"{k}:{name}") or 0, e.told(name, after) - e.told(name, before), f"{k}:{name}")
     for reason in ("stop", "length", "abort", "error", "repetition"):
         t.equal(m.sum(f"{k}:request_success_total", finished_reason=reason) or 0,
                 e.told("request_success_total", after, finished_reason=reason) - e.told("request_success_total", before, finished_reason=reason),
@@ -68,6 +74,10 @@ def same_as_own(t, e):
     for name in ("prefix_cache_queries_total", "prefix_cache_hits_total", "num_requests_running", "num_requests_waiting"):
         got, own = m.sum(f"{k}:{name}"), e.told(name, after) - (e.told(name, before) if name.endswith("_total") else 0)
         t.check(got == own, f"{k}:{name}: {got}, its own {own}")
+    by = "spec_decode_num_accepted_tokens_per_pos_total"
+    if e.metrics().sum(f"{k}:{by}") is not None:
+        own = {p: v - before.by(f"{k}:{by}", "position").get(p, 0) for p, v in after.by(f"{k}:{by}", "position").items()}
+        t.equal(m.by(f"{k}:{by}", "position") or {p: 0 for p in own}, own, f"{k}:{by}")
     # the server's own count of HTTP requests
     for handler in ("/v1/chat/completions", "/v1/completions"):
         own = [(x.sum("http_requests_total", handler=handler, status="2xx") or 0) for x in (before, after)]

@@ -137,10 +137,10 @@ static void test_one(void **st)
 	s.obs->record(s.obs->ctx, &r);
 	t = text(&s);
 #define L "{engine=\"1\",model_name=\"m\""
-	has(t, "vllm:time_to_first_token_seconds_sum" L "} 0.31");
+	has(t, "vllm:time_to_first_token_seconds_sum" L "} 0.3");
 	has(t, "vllm:time_to_first_token_seconds_bucket" L ",le=\"0.25\"} 2");
 	has(t, "vllm:time_to_first_token_seconds_bucket" L ",le=\"0.1\"} 0");
-	has(t, "vllm:e2e_request_latency_seconds_sum" L "} 0.92");
+	has(t, "vllm:e2e_request_latency_seconds_sum" L "} 0.6");
 	has(t, "vllm:request_queue_time_seconds_sum" L "} 0.08");
 	has(t, "vllm:request_prefill_time_seconds_sum" L "} 0.2");
 	has(t, "vllm:request_decode_time_seconds_sum" L "} 0.3");
@@ -484,6 +484,8 @@ static void test_generic(void **st)
 	r.t_last_token = 1400 * MS;
 	set(&r, RP_FIELD_TOK_COMPLETION, 4);
 	set(&r, RP_FIELD_TOK_PROMPT, 10);
+	set(&r, RP_FIELD_S_TTFT, 120 * MS); /* not the engine's: on the wire */
+	set(&r, RP_FIELD_S_DURATION, 450 * MS);
 	s.obs->record(s.obs->ctx, &r);
 	s.tl->st.in_flight = 3;
 	t = text(&s);
@@ -496,6 +498,8 @@ static void test_generic(void **st)
 	hasnt(t, "vllm:prefix_cache_queries_total{");
 	hasnt(t, "vllm:kv_cache_usage_perc");
 	has(t, "vllm:request_queue_time_seconds_count" L " 0");
+	has(t, "vllm:time_to_first_token_seconds_sum" L " 0.12");
+	has(t, "vllm:e2e_request_latency_seconds_sum" L " 0.45");
 	has(t, "vllm:request_decode_time_seconds_sum" L " 0.3");
 	has(t, "vllm:request_time_per_output_token_seconds_sum" L " 0.1");
 	free(t);

@@ -264,6 +264,25 @@ static void read_prefix_stats(const struct dec *d, size_t at, struct rp_vllm_sta
 	}
 }
 
+static void read_positions(const struct dec *d, size_t at, struct rp_vllm_stats *s)
+{
+	struct rp_mp_item it;
+
+	if (!item_at(d, at, &it) || it.kind != RP_MP_ARRAY)
+		return;
+	restore(d, at, at + it.head);
+	at += it.head;
+	for (uint32_t i = 0; i < it.n && i < RP_VLLM_POSITIONS; i++) {
+		if (!read_int(d, at, &s->spec_accepted_at[i]) || s->spec_accepted_at[i] < 0) {
+			s->spec_positions = 0;
+			return;
+		}
+		s->spec_positions = i + 1;
+		if (rp_mp_skip(d->p, d->len, &at, 1))
+			return;
+	}
+}
+
 static void read_spec_stats(const struct dec *d, size_t at, struct rp_vllm_stats *s)
 {
 	struct map m;
@@ -277,6 +296,8 @@ static void read_spec_stats(const struct dec *d, size_t at, struct rp_vllm_stats
 			map_int(&m, &s->spec_draft_tokens);
 		else if (map_key(&m, "num_accepted_tokens"))
 			map_int(&m, &s->spec_accepted_tokens);
+		else if (map_key(&m, "num_accepted_tokens_per_pos"))
+			read_positions(d, m.value, s);
 	}
 }
 
@@ -506,7 +527,8 @@ static int decode_outputs(const struct dec *d, size_t *at, const struct rp_mp_it
 					  .prefix_hits = RP_VLLM_UNKNOWN,
 					  .spec_drafts = RP_VLLM_UNKNOWN,
 					  .spec_draft_tokens = RP_VLLM_UNKNOWN,
-					  .spec_accepted_tokens = RP_VLLM_UNKNOWN };
+					  .spec_accepted_tokens = RP_VLLM_UNKNOWN,
+					  .deferred = RP_VLLM_UNKNOWN };
 	if (got > outs + 1 && !is_nil(d, off[outs + 1])) {
 		struct map m;
 

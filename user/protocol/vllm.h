@@ -23,6 +23,7 @@
 
 #define RP_VLLM_EVENTS 16    /* of one output; more are counted */
 #define RP_VLLM_ID_MAX 255   /* a longer request id is no id: the output is skipped */
+#define RP_VLLM_POSITIONS 16 /* of a draft; those beyond are not told */
 #define RP_VLLM_UNKNOWN (-1) /* a count that the message does not carry */
 
 /* EngineCoreRequestType, the byte frame before a request */
@@ -85,6 +86,9 @@ struct rp_vllm_stats {
 	int64_t prefix_queries, prefix_hits; /* tokens, since the last message */
 	bool prefix_reset;
 	int64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens; /* since the last message */
+	/* accepted tokens by their position in the draft; of so many positions */
+	int64_t spec_accepted_at[RP_VLLM_POSITIONS];
+	uint32_t spec_positions; /* 0: not told */
 };
 
 /* EngineCoreOutputs without its outputs. */

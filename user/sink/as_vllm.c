@@ -414,8 +414,21 @@ static void engine_request(struct as_vllm *a, struct entry *e, const struct rp_r
 		put(a, e, H_MAX_TOKENS, r->max_tokens, of);
 	if (q->prompt != RP_NONE && q->cached != RP_NONE && q->cached <= q->prompt)
 		put(a, e, H_KV_COMPUTED, q->prompt - q->cached, of);
-	if (r->n_engine_requests > 1)
-		put(a, e, H_E2E, between(r->t_request_end, q->t_last), of);
+}
+
+/*
+ * From arrival to an output, as the API server has it: it takes its first instant some
+ * time after the last byte of the request was read, and its second some time after the
+ * engine made the output. The two delays are alike; the write of the response comes
+ * later than both, by what the event loop is behind.
+ */
+static bool arrived(struct as_vllm *a, struct entry *e, enum hist h, const struct rp_record *r,
+		    int64_t output, const struct rp_exemplar_of *of)
+{
+	int64_t v = between(r->t_request_end, output);
+
+	put(a, e, h, v, of);
+	return v != RP_NONE;
 }
 
 /* The request as a whole, for an engine that tells of no requests of its own. */
@@ -476,7 +489,8 @@ static void finished(struct as_vllm *a, struct entry *e, const struct rp_record 
 			if (r->v[RP_FIELD_TOK_COMPLETION].known)
 				one.tokens = r->v[RP_FIELD_TOK_COMPLETION].i;
 		}
-		if (r->v[RP_FIELD_S_DURATION].known)
+		if (!(r->n_engine_requests && arrived(a, e, H_E2E, r, one.t_last, of)) &&
+		    r->v[RP_FIELD_S_DURATION].known)
 			put(a, e, H_E2E, r->v[RP_FIELD_S_DURATION].i, of);
 		engine_request(a, e, r, &one, of);
 		longest = one.tokens;
@@ -484,6 +498,7 @@ static void finished(struct as_vllm *a, struct entry *e, const struct rp_record 
 	for (unsigned i = 0; r->n_engine_requests > 1 && i < r->n_engine_requests; i++) {
 		const struct rp_engine_request *q = &r->engine_requests[i];
 
+		arrived(a, e, H_E2E, r, q->t_last, of);
 		engine_request(a, e, r, q, of);
 		longest = q->tokens > longest ? q->tokens : longest;
 		/* one of several prompts, with one choice, is a request of its own */
@@ -503,13 +518,12 @@ static void finished(struct as_vllm *a, struct entry *e, const struct rp_record 
 static void first_token(struct as_vllm *a, struct entry *e, const struct rp_record *r,
 			const struct rp_exemplar_of *of)
 {
-	if (r->n_engine_requests <= 1 && r->v[RP_FIELD_S_TTFT].known) {
-		put(a, e, H_TTFT, r->v[RP_FIELD_S_TTFT].i, of);
-		return;
-	}
-	/* one body, or several choices: when the engine had it */
+	bool known = false;
+
 	for (unsigned i = 0; i < r->n_engine_requests; i++)
-		put(a, e, H_TTFT, between(r->t_request_end, r->engine_requests[i].t_first), of);
+		known |= arrived(a, e, H_TTFT, r, r->engine_requests[i].t_first, of);
+	if (!known && r->n_engine_requests <= 1 && r->v[RP_FIELD_S_TTFT].known)
+		put(a, e, H_TTFT, r->v[RP_FIELD_S_TTFT].i, of);
 }
 
 static void on_record(void *ctx, const struct rp_record *r)
@@ -684,6 +698,8 @@ struct state {
 	double kv;
 	uint64_t prompt, computed, cached_tokens, local, external, generation, preemptions;
 	uint64_t queries, hits, drafts, draft_tokens, accepted;
+	uint64_t accepted_at[RP_SPEC_POSITIONS];
+	uint32_t positions;
 };
 
 static void add_core(struct state *s, const struct rp_core *c, const struct rp_engine_load *l)
@@ -710,6 +726,10 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 		s->drafts += c->spec_drafts;
 		s->draft_tokens += c->spec_draft_tokens;
 		s->accepted += c->spec_accepted_tokens;
+		for (uint32_t i = 0; i < c->spec_positions; i++)
+			s->accepted_at[i] += c->spec_accepted_at[i];
+		if (c->spec_positions > s->positions)
+			s->positions = c->spec_positions;
 	}
 	if (c->gone)
 		return;
@@ -945,6 +965,27 @@ static void put_numbers(struct as_vllm *a, struct rp_expo *e, const char *prefix
 	}
 }
 
+static void put_positions(struct as_vllm *a, struct rp_expo *e, const char *prefix,
+			  const struct state *st)
+{
+	bool begun = false;
+	struct labels l;
+	char pos[12];
+
+	for (uint32_t k = 1; k < a->n; k++) {
+		for (uint32_t i = 0; i < st[k].positions; i++) {
+			if (!begun)
+				family(a, e, prefix,
+				       "spec_decode_num_accepted_tokens_per_pos_total", COUNTER,
+				       "Drafted tokens that were accepted, by position in the draft, by reqprobe.");
+			begun = true;
+			snprintf(pos, sizeof(pos), "%u", i);
+			labels(&l, a->entries[k], "position", pos);
+			rp_expo_u64(e, l.l, 3, st[k].accepted_at[i]);
+		}
+	}
+}
+
 static void put_engine(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 		       const struct state *st)
 {
@@ -952,6 +993,7 @@ static void put_engine(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 	struct labels l;
 
 	put_numbers(a, e, prefix, st);
+	put_positions(a, e, prefix, st);
 	for (uint32_t k = 1; k < a->n; k++) {
 		if (!st[k].kv_known)
 			continue;

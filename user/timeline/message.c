@@ -693,6 +693,10 @@ static void take_stats(struct ctx *x, const struct rp_vllm_stats *v)
 	p->spec = true;
 	p->spec_drafts += v->spec_drafts > 0 ? (uint64_t)v->spec_drafts : 0;
 	p->spec_draft_tokens += v->spec_draft_tokens > 0 ? (uint64_t)v->spec_draft_tokens : 0;
+	for (uint32_t i = 0; i < v->spec_positions && i < RP_SPEC_POSITIONS; i++)
+		p->spec_accepted_at[i] += (uint64_t)v->spec_accepted_at[i];
+	if (v->spec_positions > p->spec_positions)
+		p->spec_positions = v->spec_positions;
 	p->spec_accepted_tokens += v->spec_accepted_tokens > 0 ? (uint64_t)v->spec_accepted_tokens :
 								 0;
 }

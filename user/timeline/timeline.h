@@ -35,6 +35,7 @@ void rp_timeline_defaults(struct rp_timeline_opts *o);
  * the newest message that carried them; totals count from the attach.
  */
 #define RP_MAX_CORES 64
+#define RP_SPEC_POSITIONS 16
 struct rp_core {
 	uint32_t pid;
 	int64_t index; /* engine index (data parallel rank), 0 when it has none */
@@ -46,10 +47,12 @@ struct rp_core {
 	uint64_t prefix_queries, prefix_hits; /* tokens */
 	bool spec;			      /* speculative decoding was told of */
 	uint64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens;
-	uint64_t preemptions; /* of requests, by their events */
-	uint64_t steps;	      /* messages of one schedule, however many clients share it */
-	uint64_t tokens;      /* generated */
-	uint64_t outputs;     /* requests in steps, summed: / steps = batch size */
+	uint64_t spec_accepted_at[RP_SPEC_POSITIONS]; /* by position in the draft */
+	uint32_t spec_positions;		      /* 0: not told */
+	uint64_t preemptions;			      /* of requests, by their events */
+	uint64_t steps;	  /* messages of one schedule, however many clients share it */
+	uint64_t tokens;  /* generated */
+	uint64_t outputs; /* requests in steps, summed: / steps = batch size */
 	/* of prompts, when their first output comes; computed + cached = prompt. Where the
 	 * engine does not tell what was cached, no part of it is known */
 	uint64_t tokens_prompt, tokens_computed, tokens_cached;
