@@ -533,6 +533,8 @@ static void from_sockets(void **st)
 	open_conn(w, 2, 3200 * MS);
 	rx(w, 2, 3201 * MS,
 	   "POST /v1/embeddings HTTP/1.1\r\nContent-Length: 13\r\n\r\n{\"input\":\"a\"}");
+	rx(w, 2, 3202 * MS,
+	   "POST /v1/images/generations HTTP/1.1\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"a\"}");
 	text = sink_text(s, 4000 * MS);
 	is(text, "total_requests", "2");
 	is(text, "total_pre_first_token_cancellations", "1");
@@ -618,7 +620,7 @@ static void replay_record(void *ctx, const struct rp_record *r)
 	const struct rp_value *out = &r->v[RP_FIELD_TOK_COMPLETION];
 	struct replayed *p = ctx;
 
-	if (!r->key || !rp_generative(r->operation))
+	if (!r->key || !rp_generative(r->operation) || r->operation == RP_OP_GENERATE)
 		return;
 	p->requests++;
 	p->complete += r->end == RP_END_COMPLETE;

@@ -47,7 +47,8 @@ static void on_started(void *ctx, const struct rp_request_info *i)
 	};
 	struct rp_lrm_request *q;
 
-	if (!rp_generative(i->operation))
+	/* images, sound: there are no tokens */
+	if (!rp_generative(i->operation) || i->operation == RP_OP_GENERATE)
 		return;
 	q = rp_lrm_start(s->core, i->ts, &b);
 	if (q && rp_map_put(&s->flying, i->key, 0, q)) {

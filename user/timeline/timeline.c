@@ -141,8 +141,8 @@ static int64_t rank(const struct rp_timeline *t, const struct request *q)
 	return RP_NONE;
 }
 
-void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t ts,
-		  uint32_t tokens, uint32_t choice)
+static void tell_tokens(struct rp_timeline *t, struct request *q, int64_t ts, uint32_t tokens,
+			uint32_t choice)
 {
 	const struct task *k = q->n_tasks == 1 && q->tasks->name ? q->tasks : NULL;
 	struct rp_tokens_info i = {
@@ -154,9 +154,6 @@ void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t
 		.cached = q->r.tok_cached,
 	};
 
-	if (!t->tells_tokens || !i.key || (engine && q->events_told))
-		return;
-	q->events_told |= !engine;
 	if (k && k->prompt >= 0)
 		i.prompt = k->prompt;
 	if (k && k->cached >= 0 && i.cached == RP_NONE)
@@ -166,6 +163,15 @@ void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t
 	for (unsigned o = 0; o < t->n_obs; o++)
 		if (t->obs[o].tokens)
 			t->obs[o].tokens(t->obs[o].ctx, &i);
+}
+
+void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t ts,
+		  uint32_t tokens, uint32_t choice)
+{
+	if (!t->tells_tokens || !q->r.key || (engine && q->events_told))
+		return;
+	q->events_told |= !engine;
+	tell_tokens(t, q, ts, tokens, choice);
 }
 
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
