@@ -346,6 +346,13 @@ static void classes(void **st)
 		f.prompt = 10;
 		f.queue = 5;
 		assert_int_equal(rp_error_class(&f), t[i].want);
+		if (t[i].want == RP_ERROR_NO_CONTENT) { /* one body tells by its usage */
+			f.stream = 0;
+			f.chunks = RP_NONE;
+			assert_int_equal(rp_error_class(&f), RP_ERROR_NONE);
+			f.completion = 0;
+			assert_int_equal(rp_error_class(&f), RP_ERROR_NO_CONTENT);
+		}
 		/* ours are of any request, AIPerf's of the valid ones */
 		assert_true(rp_metric_of(&f, RP_METRIC_QUEUE_TIME, &v) && v == 5);
 		assert_int_equal(rp_metric_of(&f, RP_METRIC_INPUT_SEQUENCE_LENGTH, &v),

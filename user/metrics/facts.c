@@ -187,8 +187,8 @@ void rp_facts_of(const struct rp_record *r, struct rp_facts *f, struct rp_facts_
 
 /*
  * The order is that of certainty: what the response says, then who went away. A
- * whole stream without any text is an error to AIPerf, whatever its status; one of
- * images has none.
+ * whole answer without any text is an error to AIPerf, whatever its status; one of
+ * images has none. Of one body, usage says that there was none.
  */
 enum rp_error_class rp_error_class(const struct rp_facts *f)
 {
@@ -201,7 +201,7 @@ enum rp_error_class rp_error_class(const struct rp_facts *f)
 	switch (f->end) {
 	case RP_END_COMPLETE:
 		return rp_generative(f->operation) && f->operation != RP_OP_GENERATE &&
-				       f->stream == 1 && f->chunks == 0 ?
+				       (f->stream == 1 ? f->chunks == 0 : f->completion == 0) ?
 			       RP_ERROR_NO_CONTENT :
 			       RP_ERROR_NONE;
 	case RP_END_CLIENT_DISCONNECT:
