@@ -713,6 +713,22 @@ def USAGE(n, prompt=5):
                   "usage": {"prompt_tokens": prompt, "completion_tokens": n, "total_tokens": prompt + n}})
 
 
+def aiperf_exe():
+    """The real AIPerf: AIPERF, in the PATH, or as scripts/pytools has set it up."""
+    exe = os.environ.get("AIPERF") or shutil.which("aiperf")
+    if not exe:
+        r = subprocess.run([os.path.join(ROOT, "scripts", "pytools"), "--offline", "aiperf"], capture_output=True, text=True)
+        exe = r.returncode == 0 and os.path.join(r.stdout.strip(), "bin", "aiperf")
+    if not exe or not os.access(exe, os.X_OK):
+        raise Skip("no aiperf: scripts/pytools aiperf, or AIPERF=.../bin/aiperf")
+    return exe
+
+
+def aiperf_python():
+    """The Python that AIPerf is installed for."""
+    return os.environ.get("AIPERF_PYTHON") or os.path.join(os.path.dirname(os.path.realpath(aiperf_exe())), "python")
+
+
 class Child:
     """A forked child that looks like a Popen to T.cleanup."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The network, over a line whose delay is set (netline.py)."""
 
-import json, os, re, shutil, socket, subprocess, sys, time
+import json, os, re, socket, subprocess, sys, time
 from harness import *
 import harness
 from netline import DelayLine
@@ -367,13 +367,6 @@ PreTrainedTokenizerFast(tokenizer_object=t, bos_token="<s>", eos_token="<s>").sa
 """
 
 
-def aiperf_exe():
-    exe = os.environ.get("AIPERF") or shutil.which("aiperf")
-    if not exe:
-        raise Skip("no aiperf: pip install aiperf==0.13.0, then AIPERF=.../bin/aiperf")
-    return exe
-
-
 def llama_at(t, line):
     """A llama-server at end a: (process, port)."""
     n = len(harness.TESTS)
@@ -410,7 +403,7 @@ def aiperf(t, line, srv, port, requests, extra):
     """A benchmark over the line: its folder, our records, our metrics."""
     exe = aiperf_exe()
     tok, out = t.path("tokenizer"), t.path(f"aiperf{t.n_probes}")
-    r = subprocess.run([os.path.join(os.path.dirname(os.path.realpath(exe)), "python"), "-c", TOKENIZER, tok], capture_output=True, text=True)
+    r = subprocess.run([aiperf_python(), "-c", TOKENIZER, tok], capture_output=True, text=True)
     if r.returncode:
         raise Skip(f"no tokenizer can be made: {r.stderr.strip()[-200:]}")
     p = t.probe(srv)

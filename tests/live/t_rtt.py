@@ -158,9 +158,9 @@ def rtt_lost_syn(t):
 def rtt_aiperf(t):
     """AIPerf's own model reads every line and writes the same bytes again; its
     accumulator comes to our mean."""
-    python = os.environ.get("AIPERF_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import aiperf.network_latency.accumulator"], capture_output=True).returncode:
-        raise Skip(f"{python} has no aiperf (AIPERF_PYTHON names one that has)")
+    python = aiperf_python()
+    r = subprocess.run([python, "-c", "import aiperf.network_latency.accumulator"], capture_output=True, text=True)
+    t.equal(r.returncode, 0, f"AIPerf's modules: {r.stderr[-300:]}")
     srv, out = Listener(t), t.path("profile_export_network_latency.jsonl")
     for source in ("kernel", "connect"):
         r = rtt(t, "-n", 50, "-i", "10ms", "--timeout", "200ms", "--source", source, "--json", "-o", out, f"127.0.0.1:{srv.port}", f"localhost:{free_port()}",
