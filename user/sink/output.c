@@ -3,13 +3,14 @@
 
 #include "log/log.h"
 #include "metrics/goodput.h"
-#include "sink/as_vllm.h"
 #include "otlp/otlp.h"
+#include "sink/as_vllm.h"
 #include "sink/compat.h"
 #include "sink/lrm.h"
 
 const struct rp_output *const rp_outputs[] = {
-	&rp_lrm_output, &rp_log_output, &rp_as_vllm_output, &rp_goodput_output, NULL,
+	&rp_lrm_output,	    &rp_log_output,  &rp_as_vllm_output,
+	&rp_goodput_output, &rp_otlp_output, NULL,
 };
 
 const struct argp_child rp_output_options[] = {
