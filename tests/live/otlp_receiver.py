@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""An OTLP/HTTP receiver for tests: otlp_receiver.py PORT OUT. Runs with the Python of
+"""An OTLP/HTTP receiver for tests: otlp_receiver.py PORT OUT [CERT KEY]. Runs with the Python of
 scripts/pytools (opentelemetry-proto). Each request becomes a line of OUT: what came,
 decoded by the official messages, and what was answered. POST /control sets how the
 next requests are answered: {"status", "headers", "delay", "times", "partial"}."""
 
-import base64, gzip, http.server, json, sys, threading, time
+import base64, gzip, http.server, json, ssl, sys, threading, time
 
 from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as ms
@@ -166,6 +166,10 @@ def main():
     global out
     out = open(sys.argv[2], "a")
     s = Server(("127.0.0.1", int(sys.argv[1])), Handler)
+    if len(sys.argv) > 3:
+        c = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        c.load_cert_chain(sys.argv[3], sys.argv[4])
+        s.socket = c.wrap_socket(s.socket, server_side=True)
     print("listening", s.server_address[1], flush=True)
     s.serve_forever()
 

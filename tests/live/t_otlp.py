@@ -24,8 +24,8 @@ def pytools():
 
 
 class Receiver:
-    def __init__(self, t, port=0, start=True):
-        self.t, self.out = t, t.path(f"otlp{len(t.children)}.jsonl")
+    def __init__(self, t, port=0, start=True, tls=()):
+        self.t, self.out, self.tls = t, t.path(f"otlp{len(t.children)}.jsonl"), list(tls)
         self.python = os.path.join(pytools(), "bin", "python")
         self.port = port or free_port()
         self.proc = None
@@ -33,7 +33,7 @@ class Receiver:
             self.start()
 
     def start(self):
-        self.proc = self.t.spawn([self.python, os.path.join(HERE, "otlp_receiver.py"), str(self.port), self.out],
+        self.proc = self.t.spawn([self.python, os.path.join(HERE, "otlp_receiver.py"), str(self.port), self.out, *self.tls],
                                  stdout=subprocess.PIPE, text=True)
         line = self.proc.stdout.readline()
         if not line.startswith("listening"):
@@ -45,7 +45,7 @@ class Receiver:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def control(self, **plan):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
@@ -367,6 +367,25 @@ def otlp_end_is_bounded(t):
     t.check("the last metrics could not be delivered" in err and "12 were left at the end" in err, err)
     s.close()
     t.note(f"{took:.1f} s with 1 s to flush")
+
+
+@test(60, probe=False)
+def otlp_tls(t):
+    """https: trusted by --otlp-certificate or its variable, else not."""
+    if not shutil.which("openssl"):
+        raise Skip("no openssl")
+    cert, key = t.path("cert.pem"), t.path("key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", cert,
+                    "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    rx = Receiver(t, tls=(cert, key))
+    _, err = replay(t, "--otlp", rx.url, "--otlp-flush", "500ms", rc=1)
+    t.check("certificate" in err and not rx.lines(), f"not trusted: {err}")
+    for args, env in ((["--otlp-certificate", cert], {}), ([], {"OTEL_EXPORTER_OTLP_CERTIFICATE": cert})):
+        n = len(rx.lines())
+        records, err = replay(t, "--otlp", rx.url, "--otlp-traces", *args, env=env)
+        t.equal((len(rx.lines()) - n, err), (2, ""), f"{args} {env}: exports")
+    same_metrics(t, last(rx, t), records)
+    rx.stop()
 
 
 @test(60, probe=False)
