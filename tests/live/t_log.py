@@ -61,6 +61,15 @@ def load(t, srv, n, c=20, **kw):
     return run_client(t, srv.port, n=n, c=c, max_tokens=2, extra={"gap_us": 0}, **kw)
 
 
+def promtool(t, m):
+    exe = shutil.which("promtool") or next(iter(glob.glob("/var/cache/reqprobe/bin/promtool")), None)
+    if not exe:
+        t.note("no promtool")
+        return
+    r = subprocess.run([exe, "check", "metrics"], input=m.text, capture_output=True, text=True)
+    t.equal((r.returncode, r.stdout + r.stderr), (0, ""), "promtool check metrics")
+
+
 # ---------------------------------------------------------------- files
 
 @test(90)
@@ -510,6 +519,7 @@ def s3_upload(t):
         load(t, srv, 200)
         if i == 0:
             p.wait_metric("reqprobe_s3_uploads_total", 1)
+            promtool(t, p.metrics())
         p.finish(200)
         m = p.stderr()
         t.check("s3" not in m and "upload" not in m, f"said: {m!r}")

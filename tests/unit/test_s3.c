@@ -2,7 +2,10 @@
 #include "util.h"
 
 #include <errno.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "log/s3.h"
@@ -216,12 +219,281 @@ static void credentials(void **st)
 	rmdir(dir);
 }
 
+/* ---- a store that answers what a test wants ---- */
+
+static struct {
+	int listener;
+	pthread_t thread;
+	const char *const *answers;
+	char asked[8][4096]; /* heads of the requests, as they came */
+	size_t n;
+} store;
+
+static void *serve(void *arg)
+{
+	(void)arg;
+	for (size_t i = 0; store.answers[i]; i++) {
+		char *head = store.asked[i], body[65536], *length;
+		int c = accept(store.listener, NULL, NULL);
+		size_t n = 0, left;
+		ssize_t got;
+
+		/* a head, and then as much as it says */
+		while (n < sizeof(store.asked[i]) - 1 && (got = read(c, head + n, 1)) == 1) {
+			head[++n] = 0;
+			if (n >= 4 && !strcmp(head + n - 4, "\r\n\r\n"))
+				break;
+		}
+		length = strcasestr(head, "\nContent-Length:");
+		left = length ? strtoul(length + 16, NULL, 10) : 0;
+		while (left && (got = read(c, body, left < sizeof(body) ? left : sizeof(body))) > 0)
+			left -= (size_t)got;
+		store.n = i + 1;
+		if (write(c, store.answers[i], strlen(store.answers[i])) < 0)
+			abort();
+		shutdown(c, SHUT_WR);
+		while (read(c, body, sizeof(body)) > 0)
+			;
+		close(c);
+	}
+	return NULL;
+}
+
+static struct rp_s3 *open_store(const char *const *answers)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct rp_s3_options o = { .region = "eu-central-1" };
+	char url[64], err[256];
+	socklen_t len = sizeof(a);
+	struct rp_s3 *s;
+
+	memset(&store, 0, sizeof(store));
+	store.answers = answers;
+	store.listener = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(store.listener, (struct sockaddr *)&a, sizeof(a)), 0);
+	assert_int_equal(listen(store.listener, 8), 0);
+	getsockname(store.listener, (struct sockaddr *)&a, &len);
+	assert_int_equal(pthread_create(&store.thread, NULL, serve, NULL), 0);
+	snprintf(url, sizeof(url), "http://127.0.0.1:%d", ntohs(a.sin_port));
+	o.endpoint = url;
+	setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", MARKER, 1);
+	setenv("AWS_SESSION_TOKEN", "TOKEN", 1);
+	unsetenv("http_proxy");
+	assert_int_equal(rp_s3_open("s3://bucket/p", &o, &s, err, sizeof(err)), 0);
+	unsetenv("AWS_SESSION_TOKEN");
+	return s;
+}
+
+static void close_store(struct rp_s3 *s)
+{
+	rp_s3_close(s);
+	pthread_join(store.thread, NULL);
+	close(store.listener);
+}
+
+static int file_of(const char *text)
+{
+	char name[] = "/tmp/reqprobe-test-XXXXXX";
+	int fd = mkstemp(name);
+
+	assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	unlink(name);
+	return fd;
+}
+
+#define ANSWER(status, headers, body) \
+	"HTTP/1.1 " status "\r\nConnection: close\r\n" headers "\r\n" body
+#define XML(status, code) \
+	ANSWER(status, "Content-Type: application/xml\r\n", "<Error><Code>" code "</Code></Error>")
+
+/* MD5 and SHA-256 of "abc", RFC 1321 and FIPS 180-2 */
+#define ABC_MD5 "900150983cd24fb0d6963f7d28e17f72"
+#define ABC_MD5_64 "kAFQmDzST7DWlj99KOF/cg=="
+#define ABC_SHA "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+static void refusals(void **st)
+{
+	static const struct {
+		const char *answer;
+		int r, class;
+		const char *said;
+	} x[] = {
+		{ ANSWER("301 Moved", "x-amz-bucket-region: ap-south-1\r\n",
+			 "<Error><Code>PermanentRedirect</Code></Error>"),
+		  -EREMOTE, RP_S3_REGION, "region ap-south-1: set --s3-region" },
+		{ ANSWER("400 Bad", "",
+			 "<Error><Code>AuthorizationHeaderMalformed</Code><Region>us-west-2</Region>"
+			 "</Error>"),
+		  -EREMOTE, RP_S3_REGION, "region us-west-2" },
+		{ XML("403 Forbidden", "RequestTimeTooSkewed"), -EACCES, RP_S3_AUTH, "clock" },
+		{ XML("403 Forbidden", "InvalidAccessKeyId"), -EACCES, RP_S3_AUTH,
+		  "InvalidAccessKeyId" },
+		{ XML("400 Bad", "ExpiredToken"), -EACCES, RP_S3_AUTH, "ExpiredToken" },
+		{ XML("404 Not Found", "NoSuchBucket"), -ENOENT, RP_S3_NOT_FOUND,
+		  "no such bucket" },
+		{ XML("503 Slow Down", "SlowDown"), -EAGAIN, RP_S3_THROTTLED, "busy" },
+		{ ANSWER("429 Too Many", "", ""), -EAGAIN, RP_S3_THROTTLED, "429" },
+		{ XML("500 No", "InternalError"), -EIO, RP_S3_SERVER, "500 InternalError" },
+		{ ANSWER("407 No", "", ""), -EPERM, RP_S3_PROXY, "password" },
+		{ XML("400 Bad", "BadDigest"), -EBADMSG, RP_S3_VERIFY, "BadDigest" },
+		{ XML("400 Bad", "EntityTooLarge"), -EPROTO, RP_S3_REFUSED, "EntityTooLarge" },
+		{ ANSWER("400 Bad", "", "<Error><Code>a\nb</Code></Error>"), -EPROTO, RP_S3_REFUSED,
+		  "without a code" },
+		{ "", -EIO, RP_S3_NETWORK, "mpty" },
+		{ "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n", -EIO, RP_S3_NETWORK, "" },
+	};
+	const char *answers[2] = { 0 };
+	int fd = file_of("abc");
+	struct rp_s3_error e;
+	struct rp_s3 *s;
+
+	(void)st;
+	for (size_t i = 0; i < COUNT_OF(x); i++) {
+		answers[0] = x[i].answer;
+		s = open_store(answers);
+		assert_int_equal(rp_s3_put(s, "p/k", fd, 3, &e), x[i].r);
+		assert_int_equal(e.class, x[i].class);
+		if (!strstr(e.line, x[i].said) || strchr(e.line, '\n') || strstr(e.line, MARKER))
+			fail_msg("%s", e.line);
+		close_store(s);
+	}
+	close(fd);
+}
+
+/* What is sent; and when it is believed to be there. */
+static void put(void **st)
+{
+	static const char *const same[] = { ANSWER("200 OK", "ETag: \"" ABC_MD5 "\"\r\n", ""),
+					    NULL };
+	static const char *const other[] = { ANSWER("200 OK", "ETag: \"x-1\"\r\n", ""),
+					     ANSWER("200 OK", "Content-Length: 3\r\n", ""), NULL };
+	static const char *const shorter[] = { ANSWER("200 OK", "", ""),
+					       ANSWER("200 OK", "Content-Length: 2\r\n", ""),
+					       NULL };
+	static const char *const gone[] = { ANSWER("200 OK", "", ""),
+					    ANSWER("404 Not Found", "", ""), NULL };
+	int fd = file_of("abc");
+	struct rp_s3_error e;
+	struct rp_s3 *s;
+	char *head;
+
+	(void)st;
+	s = open_store(same);
+	assert_int_equal(rp_s3_put(s, "p/a b=\xc3\xa9", fd, 3, &e), 0);
+	close_store(s);
+	assert_int_equal(store.n, 1); /* the ETag says it all */
+	head = store.asked[0];
+	assert_non_null(strstr(head, "PUT /bucket/p/a%20b%3D%C3%A9 HTTP/1.1\r\n"));
+	assert_non_null(strstr(head, "\r\nx-amz-content-sha256: " ABC_SHA "\r\n"));
+	assert_non_null(strstr(head, "\r\nContent-MD5: " ABC_MD5_64 "\r\n"));
+	assert_non_null(strstr(head, "\r\nContent-Length: 3\r\n"));
+	assert_non_null(strstr(head, "\r\nx-amz-security-token: TOKEN\r\n"));
+	assert_non_null(strstr(head, "/eu-central-1/s3/aws4_request, SignedHeaders="));
+	/* what must not be changed on its way is signed; what is not sent is not */
+	assert_non_null(strstr(head, "content-md5;content-type;host;x-amz-content-sha256;"
+				     "x-amz-date;x-amz-security-token"));
+	assert_null(strstr(head, MARKER));
+
+	s = open_store(other);
+	assert_int_equal(rp_s3_put(s, "p/k", fd, 3, &e), 0);
+	close_store(s);
+	assert_non_null(strstr(store.asked[1], "HEAD /bucket/p/k HTTP/1.1\r\n"));
+	s = open_store(shorter);
+	assert_int_equal(rp_s3_put(s, "p/k", fd, 3, &e), -EBADMSG);
+	assert_int_equal(e.class, RP_S3_VERIFY);
+	close_store(s);
+	s = open_store(gone);
+	assert_int_equal(rp_s3_put(s, "p/k", fd, 3, &e), -ENOENT);
+	close_store(s);
+	close(fd);
+	/* the file is shorter than was said */
+	fd = file_of("abc");
+	s = open_store(&same[1]);
+	assert_int_equal(rp_s3_put(s, "p/k", fd, 4, &e), -ENODATA);
+	assert_int_equal(e.class, RP_S3_FILE);
+	assert_int_equal(rp_s3_put(s, "p/k", fd, RP_S3_OBJECT_MAX + 1, &e), -EFBIG);
+	close_store(s);
+	close(fd);
+}
+
+static void get(void **st)
+{
+	static const char *const whole[] = { ANSWER("200 OK", "Content-Length: 3\r\n", "abc"),
+					     NULL };
+	static const char *const cut[] = { ANSWER("200 OK", "Content-Length: 4\r\n", "abc"), NULL };
+	static const char *const none[] = { XML("404 Not Found", "NoSuchKey"), NULL };
+	int fd = file_of("");
+	struct rp_s3_error e;
+	struct rp_s3 *s;
+	uint64_t size = 0;
+	char got[8] = "";
+
+	(void)st;
+	s = open_store(whole);
+	assert_int_equal(rp_s3_get(s, "p/k", fd, 3, &size, &e), 0);
+	close_store(s);
+	assert_int_equal(size, 3);
+	assert_int_equal(pread(fd, got, sizeof(got), 0), 3);
+	assert_string_equal(got, "abc");
+	s = open_store(whole);
+	assert_int_equal(rp_s3_get(s, "p/k", fd, 2, &size, &e), -EFBIG);
+	close_store(s);
+	s = open_store(cut);
+	assert_int_equal(rp_s3_get(s, "p/k", fd, 99, &size, &e), -EIO);
+	assert_int_equal(e.class, RP_S3_NETWORK);
+	close_store(s);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	s = open_store(none);
+	assert_int_equal(rp_s3_get(s, "p/k", fd, 99, &size, &e), -ENOENT);
+	assert_non_null(strstr(e.line, "no such object"));
+	close_store(s);
+	assert_int_equal(pread(fd, got, sizeof(got), 0), 0); /* the error is not the object */
+	close(fd);
+}
+
+static void pages(void **st)
+{
+	static const char *const two[] = {
+		ANSWER("200 OK", "",
+		       HEAD
+		       "<IsTruncated>true</IsTruncated><NextContinuationToken>1/+=</NextContinuationToken>" OBJECT(
+			       "p/a", "1") FOOT),
+		ANSWER("200 OK", "", HEAD OBJECT("p/b", "2") OBJECT("p/c", "3") FOOT), NULL
+	};
+	static const char *const html[] = { ANSWER("200 OK", "", "<html>Please log in</html>"),
+					    NULL };
+	struct rp_s3_error e;
+	struct rp_s3 *s;
+
+	(void)st;
+	n_seen = 0;
+	s = open_store(two);
+	assert_int_equal(rp_s3_list(s, "p/ q", take, NULL, &e), 0);
+	close_store(s);
+	assert_int_equal(n_seen, 3);
+	assert_string_equal(keys[0], "p/a");
+	assert_string_equal(keys[2], "p/c");
+	assert_int_equal(seen[2].size, 3);
+	/* sorted, as the signature wants it */
+	assert_non_null(strstr(store.asked[0], "GET /bucket/?encoding-type=url&list-type=2&"
+					       "max-keys=1000&prefix=p%2F%20q HTTP"));
+	assert_non_null(strstr(store.asked[1],
+			       "GET /bucket/?continuation-token=1%2F%2B%3D&encoding-type=url&"));
+	s = open_store(html);
+	assert_int_equal(rp_s3_list(s, "", take, NULL, &e), -EBADMSG);
+	assert_int_equal(e.class, RP_S3_SERVER);
+	close_store(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names),       cmocka_unit_test(profile),
 		cmocka_unit_test(listing),     cmocka_unit_test(bad_listing),
-		cmocka_unit_test(credentials),
+		cmocka_unit_test(credentials), cmocka_unit_test(refusals),
+		cmocka_unit_test(put),	       cmocka_unit_test(get),
+		cmocka_unit_test(pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

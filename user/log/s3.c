@@ -874,6 +874,9 @@ static int request(struct exchange *x, const char *method, const char *path_quer
 		SET(CAINFO, s->ca);
 	if (put) {
 		SET(UPLOAD, 1L);
+		/* a store that refuses may say so before the body; one that says nothing is not
+		 * waited for long */
+		SET(EXPECT_100_TIMEOUT_MS, 300L);
 		SET(INFILESIZE_LARGE, (curl_off_t)x->in_size);
 		SET(READFUNCTION, on_read);
 		SET(READDATA, x);
