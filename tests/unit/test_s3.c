@@ -208,10 +208,13 @@ static void credentials(void **st)
 	rp_s3_deadline(s, 1);
 	assert_int_equal(rp_s3_list(s, "", take, NULL, &e), -ECANCELED);
 	assert_int_equal(e.class, RP_S3_STOPPED);
+	assert_int_equal(rp_s3_get(s, "p/../k", 1, 1, NULL, &e), -EINVAL);
 	rp_s3_close(s);
 	o = (struct rp_s3_options){ 0 };
 	setenv("AWS_ACCESS_KEY_ID", "a", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "b", 1);
+	assert_int_equal(rp_s3_open("s3://abc/a/../b", &o, &s, err, sizeof(err)), -EINVAL);
+	assert_int_equal(rp_s3_open("s3://abc/.", &o, &s, err, sizeof(err)), -EINVAL);
 	assert_int_equal(rp_s3_open("s3://abc", &o, &s, err, sizeof(err)), 0);
 	assert_string_equal(rp_s3_prefix(s), "");
 	rp_s3_close(s);

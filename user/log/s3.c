@@ -3,9 +3,9 @@
  * s3.c - S3's PUT, GET, HEAD and ListObjectsV2 over libcurl.
  *
  * What libcurl's signing wants from us, in all versions from 7.88 on: the header
- * x-amz-content-sha256 (older ones would sign the hash of nothing for an upload),
- * paths and queries that are encoded and sorted already, and no change of the path on
- * its way (CURLOPT_PATH_AS_IS).
+ * x-amz-content-sha256 (older ones would sign the hash of nothing for an upload), and
+ * paths and queries that are encoded and sorted already. CURLOPT_PATH_AS_IS excludes it in
+ * newer ones, so a path must have nothing that libcurl would take out: no "." and "..".
  */
 #include "log/s3.h"
 
@@ -164,6 +164,19 @@ int rp_s3_encode(const char *s, bool slash, char *out, size_t size)
 	}
 	out[n] = 0;
 	return (int)n;
+}
+
+/* Has it a part that a URL's path can't have: "." or ".."? */
+static bool dotted(const char *path)
+{
+	while (*path) {
+		size_t n = strcspn(path, "/");
+
+		if ((n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+			return true;
+		path += n + (path[n] == '/');
+	}
+	return false;
 }
 
 #define BUCKET_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
@@ -423,6 +436,11 @@ int rp_s3_open(const char *url, const struct rp_s3_options *o, struct rp_s3 **ou
 				 url);
 			return -EINVAL;
 		}
+	}
+	if (dotted(prefix)) {
+		snprintf(err, errlen, "the prefix of %.100s has \".\" or \"..\" between slashes",
+			 url);
+		return -EINVAL;
 	}
 	if (endpoint && (!http_url(endpoint) || has_userinfo(endpoint))) {
 		snprintf(err, errlen,
@@ -849,7 +867,6 @@ static int request(struct exchange *x, const char *method, const char *path_quer
 	}
 #define SET(o, v) curl_easy_setopt(s->curl, CURLOPT_##o, v)
 	SET(URL, url);
-	SET(PATH_AS_IS, 1L);
 	SET(PROTOCOLS_STR, "http,https");
 	SET(NOSIGNAL, 1L);
 	SET(ERRORBUFFER, s->curl_error);
@@ -959,6 +976,9 @@ cleanup:
 static int key_path(const char *key, char *out, size_t size, struct rp_s3_error *e)
 {
 	out[0] = '/';
+	if (dotted(key))
+		return fail(e, RP_S3_REFUSED, 0, -EINVAL,
+			    "a key with \".\" or \"..\" between slashes can't be asked for");
 	if (strlen(key) > RP_S3_KEY_MAX || rp_s3_encode(key, true, out + 1, size - 1) < 0)
 		return fail(e, RP_S3_REFUSED, 0, -ENAMETOOLONG, "the key is longer than %d bytes",
 			    RP_S3_KEY_MAX);

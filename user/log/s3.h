@@ -67,7 +67,8 @@ struct rp_s3;
 /* Is it "s3://BUCKET" or "s3://BUCKET/PREFIX"? */
 bool rp_s3_is_url(const char *url);
 /*
- * Asks nothing of the network. -EINVAL: url or an option is wrong; -ENOENT: no
+ * Asks nothing of the network. -EINVAL: url or an option is wrong (a prefix or key with
+ * "." or ".." between slashes can't be asked for); -ENOENT: no
  * credentials; others as they come. One line in err.
  */
 int rp_s3_open(const char *url, const struct rp_s3_options *o, struct rp_s3 **out, char *err,
