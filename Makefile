@@ -3,7 +3,7 @@
 #   make                 build/reqprobe
 #   make install         into PREFIX (/usr/local), under DESTDIR if given
 #   make check           every test; its parts: check-unit check-replay
-#                        check-live check-engines
+#                        check-tools check-live check-engines
 #   make lint            style, static analysis, rules for BPF code
 #   make fuzz            each fuzz target for FUZZ_SECONDS
 #   make bench           what it costs
@@ -209,11 +209,11 @@ $B/san/tests/unit/%: $B/san/tests/unit/%.o $B/san/libreqprobe.a
 
 .SECONDARY: $(UNIT_SRC:%.c=$B/san/%.o) $(FUZZ_SRC:%.c=$B/fuzzobj/%.o)
 
-.PHONY: check check-unit check-replay check-live check-engines unit-tests
+.PHONY: check check-unit check-replay check-tools check-live check-engines unit-tests
 unit-tests: $(UNIT_BIN)
 
-check: $B/reqprobe $(UNIT_BIN)
-	@UNIT_BIN='$(UNIT_BIN)' scripts/tally unit replay live engines
+check: $B/reqprobe $B/genlog $(UNIT_BIN)
+	@UNIT_BIN='$(UNIT_BIN)' scripts/tally unit replay tools live engines
 
 check-unit: $(UNIT_BIN)
 	@UNIT_BIN='$(UNIT_BIN)' scripts/tally unit
@@ -227,6 +227,14 @@ check-live: $B/lrm_drive
 
 check-replay check-live check-engines: check-%: $B/reqprobe
 	@scripts/tally $*
+
+check-tools: $B/reqprobe $B/genlog
+	@scripts/tally tools
+
+# Logs as large as a test wants them, by the daemon's own writer.
+$B/genlog: $B/obj/tests/tools/genlog.o $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.user-files
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIBS) -o $@
 
 # ---- fuzz ------------------------------------------------------------------
 
@@ -311,4 +319,4 @@ clean:
 
 -include $(BPF_OBJ:.o=.d) $(PROBE_SRC:bpf/%.bpf.c=$B/bpf/%.d) \
 	$(USER_OBJ:.o=.d) $(SAN_LIB_OBJ:.o=.d) $(FUZZ_LIB_OBJ:.o=.d) \
-	$(UNIT_SRC:%.c=$B/san/%.d) $(FUZZ_SRC:%.c=$B/fuzzobj/%.d)
+	$(UNIT_SRC:%.c=$B/san/%.d) $(FUZZ_SRC:%.c=$B/fuzzobj/%.d) $B/obj/tests/tools/genlog.d

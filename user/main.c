@@ -9,6 +9,8 @@
 #include "engine/proc.h"
 #include "metrics/metrics.h"
 #include "options.h"
+#include "report/compact.h"
+#include "report/report.h"
 #include "rtt/rtt.h"
 #include "run.h"
 
@@ -20,6 +22,8 @@ static const struct {
 	{ "calibrate", rp_calibrate },
 	{ "metrics", rp_metrics },
 	{ "rtt", rp_rtt },
+	{ "compact", rp_compact },
+	{ "report", rp_report },
 	{ NULL, NULL },
 };
 

@@ -227,10 +227,13 @@ static const char *number_end(const char *p, bool *integer)
 	return p;
 }
 
-/* The word, unless something goes on behind it. */
+/* Behind the word; a line's terminator is no letter of one. */
 static const char *word_end(const char *p, const char *word, size_t n)
 {
-	return strncmp(p, word, n) ? NULL : p + n;
+	for (size_t i = 0; i < n; i++)
+		if (p[i] != word[i])
+			return NULL;
+	return p + n;
 }
 
 /* Behind a value of any kind, or NULL. Not recursive: depth is a bit for each level. */

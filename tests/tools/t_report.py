@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""reqprobe report: its figures computed anew from the records, by other means."""
+import fcntl, glob, gzip, json, math, os, pty, shutil, struct, subprocess, termios, threading, time
+
+from harness import REQPROBE, ROOT, short, test
+
+GENLOG = os.environ.get("REQPROBE_GENLOG", os.path.join(ROOT, "build", "genlog"))
+SCHEMA = os.path.join(ROOT, "docs", "schema", "report-1.schema.json")
+
+
+def genlog(path, n, seed=1):
+    with open(path, "wb") as f:
+        subprocess.run([GENLOG, str(n), str(seed)], stdout=f, check=True)
+    return path
+
+
+def records(*paths):
+    out = []
+    for p in paths:
+        with open(p) as f:
+            out += [json.loads(x) for x in f]
+    return out
+
+
+def report(t, *args, status=0, stdin=None, cmd="report"):
+    r = subprocess.run([REQPROBE, cmd, *args], capture_output=True, text=True, stdin=stdin)
+    t.equal(r.returncode, status, f"{cmd} {' '.join(args)[-120:]}: exit status ({r.stderr.strip()[-200:]})")
+    return r
+
+
+def valid(t, text):
+    doc = json.loads(text)
+    try:
+        import jsonschema
+    except ImportError:
+        t.note("python3-jsonschema is not installed")
+        return doc
+    with open(SCHEMA) as f:
+        v = jsonschema.Draft202012Validator(json.load(f))
+    errors = [f"{'/'.join(map(str, e.absolute_path))}: {e.message[:200]}" for e in v.iter_errors(doc)]
+    t.check(not errors, lambda: f"schema: {errors[:3]}")
+    return doc
+
+
+def linear(xs, p):
+    """numpy's percentile(): xs sorted."""
+    at = (len(xs) - 1) * (p / 100)
+    lo = int(at)
+    hi = min(lo + 1, len(xs) - 1)
+    return xs[lo] + (xs[hi] - xs[lo]) * (at - lo)
+
+
+def same(a, b, tol=1e-12):
+    return a == b or abs(a - b) <= tol * max(abs(a), abs(b))
+
+
+def statistics(t, got, xs, what):
+    """Of a metric of the report, against the values themselves."""
+    t.equal(got["count"], len(xs), f"{what}: count")
+    if not xs:
+        t.check("avg" not in got, f"{what}: figures of nothing")
+        return
+    xs = sorted(xs)
+    avg = math.fsum(xs) / len(xs)
+    want = {"avg": avg, "min": xs[0], "max": xs[-1], "sum": math.fsum(xs),
+            "std": math.sqrt(math.fsum((x - avg) ** 2 for x in xs) / len(xs)),
+            **{f"p{p}": linear(xs, p) for p in (1, 5, 10, 25, 50, 75, 90, 95, 99)}}
+    for k, v in want.items():
+        # of values that are all alike, the deviation is what rounding left of 0
+        t.check(same(got[k], v, 1e-9) or abs(got[k] - v) < 1e-9 * abs(avg), f"{what}: {k} is {got[k]}, expected {v}")
+    t.equal(got["relative_error"], 0, f"{what}: relative_error")
+
+
+# A metric of the report: the member of the record it is, and nothing else.
+PLAIN = {
+    "receive_time": ("phases", "receive_ms"), "server_duration": ("server_timing", "duration_ms"),
+    "first_byte_time": ("server_timing", "first_byte_ms"), "queue_time": ("phases", "queue_ms"),
+    "prefill_time": ("phases", "prefill_ms"), "engine_decode_time": ("phases", "decode_ms"),
+    "frontend_time": ("phases", "frontend_ms"), "flush_time": ("phases", "flush_ms"),
+    "preempted_time": ("scheduler", "preempted_ms"), "engine_steps": ("scheduler", "steps"),
+    "chunks": ("server_timing", "chunks"), "cached_tokens": ("tokens", "cached"),
+    "handshake_rtt": ("network", "rtt_ms"), "last_ack_time": ("network", "last_ack_ms"),
+    "accept_wait": ("network", "accept_wait_ms"), "retransmits": ("network", "retransmits"),
+}
+
+
+def why(r, group, name):
+    return r["missing"].get(f"{group}.{name}", r["missing"].get(group))
+
+
+def answered(r):
+    """In full, as AIPerf sees it: a stream without any text is an error."""
+    return (r["end"] == "complete" and r["error"] is None and (r["status"] or 0) < 400 and
+            not (r["stream"] and r["server_timing"]["chunks"] == 0 and r["operation"] not in ("embeddings", "rerank")))
+
+
+def alike(t, a, b, what, tol=1e-9):
+    """The same but for the last digits of sums."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        if t.equal(set(a), set(b), f"{what}: members"):
+            for k in a:
+                alike(t, a[k], b[k], f"{what}: {k}", tol)
+    elif isinstance(a, float) or isinstance(b, float):
+        t.check(b is not None and a is not None and (same(a, b, tol) or abs(a - b) < 1e-9), f"{what}: {a}, expected {b}")
+    else:
+        t.equal(a, b, what)
+
+
+def tally(keys):
+    out = {}
+    for k in keys:
+        out[k] = out.get(k, 0) + 1
+    return out
+
+
+def group_is(t, g, rs, what):
+    t.equal(g["requests"], len(rs), f"{what}: requests")
+    t.equal({k: v for k, v in g["ends"].items() if v}, tally(r["end"] for r in rs), f"{what}: ends")
+    t.equal(g["status"], tally(str(r["status"] or "none") for r in rs), f"{what}: status")
+    t.equal(g["finish_reasons"], tally(r["finish_reason"] or "none" for r in rs), f"{what}: finish reasons")
+    starts = sorted(r["start"] for r in rs if r["start"])
+    t.equal([g["first_start"], g["last_start"]], [starts[0], starts[-1]], f"{what}: starts")
+    for tag, (group, name) in PLAIN.items():
+        m = g["metrics"][tag]
+        statistics(t, m, [r[group][name] for r in rs if r[group][name] is not None], f"{what}: {tag}")
+        null = [r for r in rs if r[group][name] is None]
+        t.equal(m["missing"], len(null), f"{what}: {tag}: missing")
+        t.equal(m["reasons"], tally(why(r, group, name) for r in null), f"{what}: {tag}: reasons")
+    # AIPerf's, from its own formulas: of requests that were answered in full
+    ok = [r for r in rs if answered(r)]
+    st = [r["server_timing"] for r in ok]
+    ttft = [r["phases"]["receive_ms"] + s["ttft_ms"] for r, s in zip(ok, st) if s["ttft_ms"] is not None]
+    statistics(t, g["metrics"]["time_to_first_token"], ttft, f"{what}: time_to_first_token")
+    tokens = [r["tokens"]["completion"] for r in ok if r["tokens"]["completion"]]
+    statistics(t, g["metrics"]["output_sequence_length"], tokens, f"{what}: output_sequence_length")
+    latency = [r["phases"]["receive_ms"] + (s["last_token_ms"] if r["stream"] else s["duration_ms"])
+               for r, s in zip(ok, st) if (s["last_token_ms"] if r["stream"] else s["duration_ms"]) is not None]
+    statistics(t, g["metrics"]["request_latency"], latency, f"{what}: request_latency")
+    itl = [(s["last_token_ms"] - s["ttft_ms"]) / (r["tokens"]["completion"] - 1) for r, s in zip(ok, st)
+           if s["ttft_ms"] is not None and (r["tokens"]["completion"] or 0) > 1]
+    statistics(t, g["metrics"]["inter_token_latency"], itl, f"{what}: inter_token_latency")
+    for m in g["metrics"]:
+        if m != "inter_chunk_latency":
+            x = g["metrics"][m]
+            t.equal(x["count"] + x["missing"], len(rs), f"{what}: {m}: with and without")
+            t.equal(sum(x["reasons"].values()), x["missing"], f"{what}: {m}: reasons")
+    t.equal(g["totals"]["request_count"]["value"], len(ok), f"{what}: request_count")
+
+
+@test(deadline=60, probe=False)
+def report_figures(t):
+    a = genlog(t.path("a.jsonl"), 3000)
+    rs = records(a)
+    doc = valid(t, report(t, "--json", "--by", "model,operation", a).stdout)
+    t.equal(doc["exact"], True, "exact")
+    group_is(t, doc["total"], rs, "total")
+    keys = {(r["model"], r["operation"]) for r in rs}
+    t.equal({(g["key"]["model"], g["key"]["operation"]) for g in doc["groups"]}, keys, "groups")
+    for g in doc["groups"]:
+        k = (g["key"]["model"], g["key"]["operation"])
+        group_is(t, g, [r for r in rs if (r["model"], r["operation"]) == k], f"{k}")
+    # one group is the total
+    one = valid(t, report(t, "--json", "--by", "none", a).stdout)
+    alike(t, one["total"], doc["total"], "total without groups")
+    t.equal({k: v for k, v in one["groups"][0].items() if k != "key"}, one["total"], "the only group")
+    c = one["total"]["series"]["effective_concurrency"]
+    t.check(c and c["min"] <= c["p50"] <= c["p90"] <= c["p99"] <= c["max"], f"effective_concurrency {c}")
+    # real records with gaps between chunks
+    replay = sorted(glob.glob(os.path.join(ROOT, "tests", "replay", "*.jsonl")))
+    doc = valid(t, report(t, "--json", "--by", "engine,version", *replay).stdout)
+    rs = records(*replay)
+    group_is(t, doc["total"], rs, "recordings")
+    ok = [r for r in rs if answered(r) and r.get("icl_ms") is not None]
+    statistics(t, doc["total"]["metrics"]["inter_chunk_latency"], [x for r in ok for x in r["icl_ms"]], "inter_chunk_latency")
+
+
+@test(deadline=60, probe=False)
+def report_input(t):
+    """Files, compressed or not, directories, standard input, lines that are none, time."""
+    a, b = genlog(t.path("a.jsonl"), 400, 1), genlog(t.path("b.jsonl"), 300, 2)
+    both = json.loads(report(t, "--json", a, b).stdout)
+    os.mkdir(t.path("d"))
+    with open(a, "rb") as f, gzip.open(t.path("d", "a.jsonl.gz"), "wb") as g:
+        shutil.copyfileobj(f, g)
+    shutil.copy(b, t.path("d", "b.jsonl"))
+    shutil.copy(b, t.path("d", ".b.jsonl"))
+    shutil.copy(b, t.path("d", "b.jsonl.tmp"))
+    d = json.loads(report(t, "--json", t.path("d")).stdout)
+    t.equal(d["total"], both["total"], "a directory")
+    t.equal(d["input"]["files"], 2, "files of a directory")
+    with open(a, "rb") as f:
+        alone = json.loads(report(t, "--json", "-", stdin=f).stdout)
+    t.equal(alone["total"]["requests"], 400, "standard input")
+    # the same records twice, torn and foreign lines, a summary that names the host
+    with open(a) as f:
+        lines = f.read().splitlines()
+    with open(t.path("m.jsonl"), "w") as f:
+        f.write("\n".join(lines + [lines[7][:-40], "{}", '{"schema":"reqprobe.step/1"}', "no json", "\x01", lines[3],
+                                   '{"schema":"reqprobe.summary/1","reqprobe":"0.1.0","host":"gpu-7","engine":{}}']))
+    r = report(t, "--json", "--by", "host", t.path("m.jsonl"), a)
+    m = valid(t, r.stdout)
+    t.equal([m["input"][k] for k in ("torn_or_broken", "other_lines", "duplicates", "records")], [3, 2, 401, 400], "lines left out")
+    alike(t, m["total"], alone["total"], "what is left")
+    t.equal([g["key"] for g in m["groups"]], [{"host": "gpu-7"}], "the host of the summary")
+    t.check(r.stderr.count("\n") == 1 and "3 torn" in r.stderr, f"stderr {short(r.stderr)}")
+    # the host in the name of a request log; where there is none, the server's address
+    os.mkdir(t.path("h"))
+    shutil.copy(a, t.path("h", "reqprobe-gpu-1.rack-20261130T035900.123Z-000001.jsonl"))
+    shutil.copy(b, t.path("h", "x.jsonl"))
+    h = json.loads(report(t, "--json", "--by", "host", t.path("h")).stdout)
+    t.equal({g["key"]["host"]: g["requests"] for g in h["groups"]}, {"gpu-1.rack": 400, "10.0.0.1": 300}, "hosts")
+    # time
+    rs = sorted(r["start"] for r in records(a))
+    some = json.loads(report(t, "--json", "--since", rs[100], "--until", rs[200], a).stdout)
+    t.equal([some["total"]["requests"], some["input"]["outside_time"]], [100, 300], "--since, --until")
+    t.equal(some["total"]["first_start"], rs[100], "the first since")
+    none = report(t, "--json", "--since", "2030-01-01", a, status=1)
+    t.check(none.stdout == "" and "outside" in none.stderr and none.stderr.count("\n") == 1, f"no record: {short(none.stderr)}")
+    # objectives
+    g = valid(t, report(t, "--json", "--goodput", "time_to_first_token:100 inter_token_latency:20", a).stdout)
+    good = [r for r in records(a) if answered(r) and r["server_timing"]["ttft_ms"] is not None and
+            r["phases"]["receive_ms"] + r["server_timing"]["ttft_ms"] <= 100 and (r["tokens"]["completion"] or 0) > 1 and
+            (r["server_timing"]["last_token_ms"] - r["server_timing"]["ttft_ms"]) / (r["tokens"]["completion"] - 1) <= 20]
+    t.equal(g["total"]["totals"]["good_request_count"]["value"], len(good), "good requests")
+    t.check(0 < len(good) < 400 and g["slos"][0]["at_most"] == 100, f"{len(good)} good ones, {g['slos']}")
+
+
+@test(deadline=30, probe=False)
+def report_usage(t):
+    a = genlog(t.path("a.jsonl"), 50)
+    for args in ([], ["--by", "colour", a], ["--by", "model,model", a], ["--since", "yesterday", a], ["--goodput", "x:1", a],
+                 ["--goodput", "time_to_first_token", a], ["--memory", "1M", a], ["--nonsense", a]):
+        r = report(t, *args, status=2)
+        t.check(r.stdout == "" and r.stderr.startswith("reqprobe: ") and r.stderr.count("\n") == 1, f"{args}: {short(r.stderr)}")
+    r = report(t, t.path("none.jsonl"), status=1)
+    t.check("none.jsonl" in r.stderr and r.stderr.count("\n") == 1, f"no file: {short(r.stderr)}")
+    r = report(t, "--help")
+    t.check("--goodput" in r.stdout and r.stderr == "", "--help")
+    # a table for a narrow terminal, with nothing from the log that could steer it
+    with open(a) as f:
+        rs = [json.loads(x) for x in f]
+    for r in rs:
+        r["finish_reason"] = "\x1b[31mred"
+    with open(a, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in rs)
+    for width in (80, 132):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        p = t.spawn([REQPROBE, "report", a], stdout=slave)
+        os.close(slave)
+        text = b""
+        while True:
+            try:
+                x = os.read(master, 65536)
+            except OSError:
+                break
+            if not x:
+                break
+            text += x
+        os.close(master)
+        t.equal(p.wait(10), 0, "exit status")
+        rows = text.decode().replace("\r", "").split("\n")
+        t.check("time_to_first_token" in text.decode() and "p99" in text.decode(), f"table {short(text)}")
+        long = [x for x in rows if len(x) > width and "finish" not in x]
+        t.check(not long, f"{width} columns: {long[:2]}")
+        t.check(b"\x1b" not in text, "an escape sequence came through")
+
+
+def measured(*args):
+    """Its output, seconds, seconds of CPU, MiB at most. Not ru_maxrss, which has what
+    this process had when it forked."""
+    t0 = time.monotonic()
+    p = subprocess.Popen([REQPROBE, "report", "--json", *args], stdout=subprocess.PIPE)
+    most, out = [0], []
+    reader = threading.Thread(target=lambda: out.append(p.stdout.read()))
+    reader.start()
+    while True:
+        try:
+            with open(f"/proc/{p.pid}/status") as f:
+                most[0] = max([most[0]] + [int(x.split()[1]) for x in f if x.startswith("VmHWM")])
+        except (OSError, ValueError):
+            pass
+        pid, status, ru = os.wait4(p.pid, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.005)
+    took = time.monotonic() - t0
+    reader.join()
+    p.returncode = os.waitstatus_to_exitcode(status)
+    return p.returncode, out[0], took, ru.ru_utime + ru.ru_stime, most[0] / 1024
+
+
+@test(deadline=240, probe=False)
+def report_speed(t):
+    """A million requests in under 10 s and 256 MiB; here fewer, unless asked."""
+    n = int(os.environ.get("REQPROBE_REPORT_N", "100000"))
+    a = genlog(t.path("a.jsonl"), n)
+    with open(a, "rb") as f:     # not the disk's speed
+        while f.read(1 << 22):
+            pass
+    full, best = n >= 1000000, None
+    for _ in range(3):
+        rc, out, took, cpu, mib = measured(a)
+        best = min(best or (took, cpu), (took, cpu))
+        t.equal(rc, 0, "exit status")
+        if best[0 if full else 1] < 10 * n / 1e6:
+            break
+    doc = json.loads(out)
+    t.equal(doc["exact"], True, "exact")
+    t.equal(doc["total"]["requests"], n, "requests")
+    t.note(f"{n} requests, {os.path.getsize(a) >> 20} MiB: {best[0]:.2f} s, {best[1]:.2f} s of CPU, {mib:.0f} MiB")
+    if full:
+        t.check(best[0] < 10, f"{best[0]:.2f} s")
+    else:   # of CPU, twice the share: others run here, too
+        t.check(best[1] < 2 * 10 * n / 1e6 + 0.2, f"{best[1]:.2f} s of CPU")
+    t.check(mib < 256, f"{mib:.0f} MiB")
+    # too many for the memory: marked, near, and within it
+    if full:
+        return
+    rc, out, _, _, mib = measured("--memory", "32M", a)
+    far = json.loads(out)
+    t.equal(far["exact"], False, "exact with --memory 32M")
+    t.check(mib < 48, f"{mib:.0f} MiB with --memory 32M")
+    for k in ("requests", "ends", "status", "totals"):
+        alike(t, far["total"][k], doc["total"][k], k)
+    for tag, m in far["total"]["metrics"].items():
+        e = doc["total"]["metrics"][tag]
+        t.equal([m["count"], m["missing"], m["reasons"]], [e["count"], e["missing"], e["reasons"]], f"{tag}: counts")
+        if not m["count"]:
+            continue
+        t.check(m["relative_error"] > 0 and same(m["avg"], e["avg"], 1e-9) and m["max"] == e["max"], f"{tag}: {m} {e}")
+        for p in ("p50", "p90", "p99"):   # a neighbour's rank, and the error
+            t.check(abs(m[p] - e[p]) <= 0.01 * abs(e[p]) + 1.0 * (m["unit"] in ("tokens", "count", "ratio")), f"{tag}: {p} {m[p]} {e[p]}")
+    t.equal(set(map(str, far["total"]["series"].values())), {"None"}, "series")
+
+
+AIPERF = r"""
+import json, math, sys
+from pathlib import Path
+import numpy as np
+from aiperf.common.models.record_models import MetricRecordInfo
+from aiperf.common.models.export_models import JsonExportData
+from aiperf.metrics.metric_registry import MetricRegistry
+from aiperf.plot.core.data_loader import DataLoader
+
+d = Path(sys.argv[1])
+lines = (d / "profile_export.jsonl").read_text().splitlines()
+infos = [MetricRecordInfo.model_validate_json(x) for x in lines]
+raw = json.loads((d / "profile_export_aiperf.json").read_text())
+JsonExportData.model_validate(raw)
+run = DataLoader().load_run(d)
+out = {"lines": len(lines), "rows": len(run.requests), "tags": {}, "errors": {}, "units": [],
+       "model": run.metadata.model, "duration": run.metadata.duration_seconds,
+       "cancelled": int(run.requests["was_cancelled"].sum()), "aggregated": sorted(k for k, v in run.aggregated.items() if isinstance(v, dict) and "unit" in v)}
+for i in infos:
+    for tag, v in i.metrics.items():
+        m = MetricRegistry.get_class(tag)
+        unit = str(m.display_unit or m.unit)
+        if unit != v.unit:
+            out["units"].append([tag, v.unit, unit])
+    if i.error:
+        k = f"{i.error.code} {i.error.type}"
+        out["errors"][k] = out["errors"].get(k, 0) + 1
+for tag in run.requests.columns:
+    if isinstance(run.aggregated.get(tag), dict) and "count" in run.aggregated[tag]:
+        x = run.requests[tag].dropna().to_numpy(dtype=float)
+        out["tags"][tag] = {"count": len(x), "avg": float(np.mean(x)), "std": float(np.std(x)), "min": float(x.min()), "max": float(x.max()),
+                            **{f"p{p}": float(np.percentile(x, p)) for p in (1, 5, 10, 25, 50, 75, 90, 95, 99)}}
+print(json.dumps(out))
+"""
+
+
+@test(deadline=600, probe=False)
+def report_aiperf(t):
+    """--aiperf DIR, read by AIPerf itself."""
+    python = os.environ.get("AIPERF_PYTHON")
+    if not python:
+        r = subprocess.run([os.path.join(ROOT, "scripts", "pytools"), "aiperf"], capture_output=True, text=True)
+        if not t.equal(r.returncode, 0, f"scripts/pytools aiperf: {r.stderr[-300:]}"):
+            return
+        python = os.path.join(r.stdout.strip(), "bin", "python")
+    a, d = genlog(t.path("a.jsonl"), 1500), t.path("out", "run")
+    os.mkdir(t.path("out"))
+    replay = sorted(glob.glob(os.path.join(ROOT, "tests", "replay", "*.jsonl")))
+    rep = report(t, "--json", "--goodput", "request_latency:1000", "--aiperf", d, a, *replay)
+    doc = json.loads(rep.stdout)
+    t.equal(sorted(os.listdir(d)), ["profile_export.jsonl", "profile_export_aiperf.json"], "files")
+    r = subprocess.run([python, "-c", AIPERF, d], capture_output=True, text=True)
+    if not t.equal(r.returncode, 0, f"AIPerf's loader: {r.stderr.strip()[-500:]}"):
+        return
+    got = json.loads(r.stdout.splitlines()[-1])
+    rs = records(a, *replay)
+    unseen = [x for x in rs if x["end"] == "unknown"]
+    t.equal([got["lines"], got["rows"]], [len(rs) - len(unseen)] * 2, "lines, all valid")
+    t.check(f"{len(unseen)} records are not in it" in rep.stderr, f"what was left out: {short(rep.stderr)}")
+    t.equal(got["units"], [], "units unlike AIPerf's own")
+    t.equal(got["cancelled"], sum(x["end"] == "client_disconnect" and x["error"] is None for x in rs), "cancelled")
+    t.equal(sum(got["errors"].values()), sum(v for k, v in doc["total"]["errors"].items() if k != "unknown"), "errors")
+    t.check(got["errors"].get("400 BadRequestError", 0) > 0 and got["errors"].get("499 RequestCancellationError", 0) > 0, f"errors {got['errors']}")
+    for tag in ("request_latency", "time_to_first_token", "inter_token_latency", "output_sequence_length", "input_sequence_length",
+                "output_token_throughput_per_user", "time_to_second_token", "http_req_waiting", "usage_prompt_tokens"):
+        t.check(tag in got["tags"], f"{tag} is not among what the loader has")
+    for tag in ("request_throughput", "output_token_throughput", "request_error_rate", "goodput", "inter_chunk_latency"):
+        t.check(tag in got["aggregated"], f"{tag} is not in the summary")
+    for tag, x in got["tags"].items():
+        for k, v in x.items():
+            w = doc["total"]["metrics"][tag][k]
+            t.check(same(v, w, 1e-9) or abs(v - w) < 1e-9, f"{tag}: {k} is {v} to AIPerf, {w} here")
+    t.note(f"{got['lines']} lines, {len(got['tags'])} metrics alike")

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* figure.c - from what was collected to statistics: of each group, and of all. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report.h"
+
+/* ---- groups whose host was not known while they were read ---- */
+
+static bool same(const struct rp_group *a, const struct rp_group *b, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (strcmp(a->value[i] ? a->value[i] : "", b->value[i] ? b->value[i] : "") != 0)
+			return false;
+	return a->other == b->other;
+}
+
+static void merge_names(struct rp_names *to, const struct rp_names *from)
+{
+	to->other += from->other;
+	for (unsigned i = 0; i < from->n; i++) {
+		unsigned k = 0;
+
+		while (k < to->n && strcmp(to->of[k].name, from->of[i].name) != 0)
+			k++;
+		if (k == RP_NAMES_MAX) {
+			to->other += from->of[i].count;
+			continue;
+		}
+		if (k == to->n)
+			to->of[to->n++] = from->of[i];
+		else
+			to->of[k].count += from->of[i].count;
+	}
+}
+
+static int merge_bins(struct rp_group *to, const struct rp_group *from)
+{
+	int err = 0;
+
+	if (from->bins && !to->bins) {
+		to->bins = calloc(RP_METRIC_COUNT, sizeof(*to->bins));
+		if (!to->bins)
+			return -ENOMEM;
+	}
+	for (int m = 0; from->bins && m < RP_METRIC_COUNT && !err; m++)
+		err = rp_bins_merge(&to->bins[m], &from->bins[m]);
+	if (!err)
+		err = rp_bins_merge(&to->gap_bins, &from->gap_bins);
+	for (int m = 0; from->fig && m < RP_METRIC_COUNT; m++)
+		for (int w = 0; w < RP_NO_VALUE_COUNT; w++)
+			to->fig->missing[m][w] += from->fig->missing[m][w];
+	return err;
+}
+
+static int merge_gaps(struct rp_group *to, const struct rp_group *from)
+{
+	int64_t *more;
+
+	if (!from->n_gaps)
+		return 0;
+	more = realloc(to->gaps, (to->n_gaps + from->n_gaps) * sizeof(*more));
+	if (!more)
+		return -ENOMEM;
+	to->gaps = more;
+	memcpy(to->gaps + to->n_gaps, from->gaps, from->n_gaps * sizeof(*more));
+	to->n_gaps += from->n_gaps;
+	to->cap_gaps = to->n_gaps;
+	return 0;
+}
+
+static int merge(struct rp_group *to, const struct rp_group *from)
+{
+	int err = merge_bins(to, from);
+
+	if (!err)
+		err = merge_gaps(to, from);
+	to->requests += from->requests;
+	to->chunked += from->chunked;
+	for (int i = 0; i < RP_END_COUNT; i++)
+		to->ends[i] += from->ends[i];
+	merge_names(&to->status, &from->status);
+	merge_names(&to->finish, &from->finish);
+	if (to->first == RP_NONE || (from->first != RP_NONE && from->first < to->first))
+		to->first = from->first;
+	if (to->last == RP_NONE || (from->last != RP_NONE && from->last > to->last))
+		to->last = from->last;
+	rp_metrics_merge(&to->sum, &from->sum);
+	return err;
+}
+
+static int name_hosts(struct rp_report *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		struct rp_group *g = &r->groups[i];
+		const char *host;
+
+		if (!g->host_open)
+			continue;
+		host = r->hosts[g->segment - 1];
+		for (unsigned k = 0; host && k < r->o->n_by; k++) {
+			if (r->o->by[k] != RP_BY_HOST)
+				continue;
+			free(g->value[k]);
+			g->value[k] = strdup(host);
+			if (!g->value[k])
+				return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static int more_requests(const void *a, const void *b)
+{
+	const struct rp_group *x = *(const struct rp_group *const *)a;
+	const struct rp_group *y = *(const struct rp_group *const *)b;
+
+	if (x->other != y->other)
+		return x->other ? 1 : -1;
+	if (x->requests != y->requests)
+		return x->requests < y->requests ? 1 : -1;
+	return (x > y) - (x < y);
+}
+
+/* Each group's canon: the first that is the same, or the one of all others. */
+static int settle(struct rp_report *r)
+{
+	struct rp_group **list = calloc(r->n + 1, sizeof(struct rp_group *));
+	struct rp_group *other = NULL;
+	size_t n = 0;
+	int err = list ? name_hosts(r) : -ENOMEM;
+
+	for (size_t i = 0; i < r->n && !err; i++) {
+		struct rp_group *g = &r->groups[i];
+		size_t k = 0;
+
+		while (k < n && !same(list[k], g, r->o->n_by))
+			k++;
+		if (k == n) {
+			list[n++] = g;
+			other = g->other ? g : other;
+			continue;
+		}
+		g->canon = (uint32_t)(list[k] - r->groups);
+		err = merge(list[k], g);
+		free(g->fig);
+		g->fig = NULL;
+	}
+	if (!err && n > RP_REPORT_GROUPS) {
+		qsort(list, n, sizeof(struct rp_group *), more_requests);
+		if (!other)
+			other = list[RP_REPORT_GROUPS - 1];
+		other->other = true;
+		for (size_t k = RP_REPORT_GROUPS - 1; k < n && !err; k++) {
+			if (list[k] == other)
+				continue;
+			list[k]->canon = (uint32_t)(other - r->groups);
+			err = merge(other, list[k]);
+			free(list[k]->fig);
+			list[k]->fig = NULL;
+		}
+	}
+	for (size_t i = 0; i < r->n && !err; i++) {
+		struct rp_group *g = &r->groups[i];
+
+		/* one that moved on to others takes along who had it as canon */
+		g->canon = r->groups[g->canon].canon;
+		if (g->canon == i && !g->fig)
+			g->fig = calloc(1, sizeof(*g->fig));
+		if (g->canon == i && !g->fig)
+			err = -ENOMEM;
+	}
+	free(list);
+	return err;
+}
+
+/* ---- exact figures ---- */
+
+/* Has any request this metric? rp_metrics_add() has seen them all. */
+static bool anywhere(const struct rp_report *r, int m)
+{
+	for (size_t g = 0; g < r->n; g++)
+		if (r->groups[g].canon == g && r->groups[g].sum.of[m].n)
+			return true;
+	return false;
+}
+
+struct batch {
+	enum rp_metric m[RP_METRIC_COUNT];
+	double *v[RP_METRIC_COUNT]; /* a place for each row, group by group */
+	size_t *filled[RP_METRIC_COUNT];
+	unsigned n;
+};
+
+static void fill(struct rp_report *r, struct batch *b, const size_t *at)
+{
+	for (size_t k = 0; k < rp_store_blocks(r->store); k++) {
+		struct rp_store_rows rows;
+
+		rp_store_block(r->store, k, &rows);
+		for (size_t i = 0; i < rows.n; i++) {
+			uint32_t g = r->groups[rows.group[i]].canon;
+
+			for (unsigned j = 0; j < b->n; j++) {
+				double x;
+
+				if (rp_metric_of(&rows.f[i], b->m[j], &x))
+					b->v[j][at[g] + b->filled[j][g]++] = x;
+				else
+					r->groups[g].fig->missing[b->m[j]][rp_no_value(
+						b->m[j], &rows.f[i], rows.why[i])]++;
+			}
+		}
+	}
+}
+
+static void conclude(struct rp_report *r, struct batch *b, unsigned j, const size_t *at,
+		     double *scratch, bool several)
+{
+	double *v = b->v[j];
+	size_t n = 0;
+
+	for (size_t g = 0; g < r->n; g++) {
+		if (!r->groups[g].fig)
+			continue;
+		/* the total first needs the values side by side, in order of the groups */
+		memmove(v + n, v + at[g], b->filled[j][g] * sizeof(*v));
+		rp_stats_exact(v + n, b->filled[j][g], scratch, &r->groups[g].fig->stats[b->m[j]]);
+		n += b->filled[j][g];
+	}
+	if (several)
+		rp_stats_exact(v, n, scratch, &r->total.fig->stats[b->m[j]]);
+}
+
+/* Only why: of metrics that no request has. */
+static void nowhere(struct rp_report *r)
+{
+	enum rp_metric list[RP_METRIC_COUNT];
+	unsigned n = 0;
+
+	for (int m = 0; m < RP_METRIC_COUNT; m++)
+		if (rp_metric_per_request((enum rp_metric)m) && !anywhere(r, m))
+			list[n++] = (enum rp_metric)m;
+	for (size_t k = 0; k < rp_store_blocks(r->store); k++) {
+		struct rp_store_rows rows;
+
+		rp_store_block(r->store, k, &rows);
+		for (size_t i = 0; i < rows.n; i++) {
+			struct rp_figures *f = r->groups[r->groups[rows.group[i]].canon].fig;
+
+			for (unsigned j = 0; j < n; j++)
+				f->missing[list[j]][rp_no_value(list[j], &rows.f[i], rows.why[i])]++;
+		}
+	}
+}
+
+/* So many metrics at a time as there is memory for. */
+static int exact(struct rp_report *r, unsigned n_groups)
+{
+	size_t rows = rp_store_rows(r->store), *at = NULL, sum = 0, held, room;
+	double *scratch = NULL;
+	struct batch b = { .n = 0 };
+	unsigned wide;
+	int err = -ENOMEM, m = 0;
+
+	held = rp_store_bytes(r->store) + r->cap_seen * sizeof(*r->seen) +
+	       r->gaps * sizeof(*r->groups->gaps) + (16u << 20);
+	room = r->o->memory > held ? r->o->memory - held : 0;
+	room /= (rows + 1) * sizeof(double);
+	wide = room > RP_METRIC_COUNT ? RP_METRIC_COUNT : room > 2 ? (unsigned)room - 1 : 2;
+	at = calloc(r->n + 1, sizeof(*at));
+	scratch = malloc((rows + 1) * sizeof(*scratch));
+	if (!at || !scratch)
+		goto cleanup;
+	for (size_t g = 0; g < r->n; g++) {
+		at[g] = sum;
+		sum += r->groups[g].fig ? r->groups[g].requests : 0;
+	}
+	for (unsigned j = 0; j < wide; j++) {
+		b.v[j] = malloc((rows + 1) * sizeof(double));
+		b.filled[j] = calloc(r->n + 1, sizeof(size_t));
+		if (!b.v[j] || !b.filled[j])
+			goto cleanup;
+	}
+	while (m < RP_METRIC_COUNT) {
+		b.n = 0;
+		for (; m < RP_METRIC_COUNT && b.n < wide; m++)
+			if (rp_metric_per_request((enum rp_metric)m) && anywhere(r, m)) {
+				memset(b.filled[b.n], 0, (r->n + 1) * sizeof(size_t));
+				b.m[b.n++] = (enum rp_metric)m;
+			}
+		if (!b.n)
+			break;
+		fill(r, &b, at);
+		for (unsigned j = 0; j < b.n; j++)
+			conclude(r, &b, j, at, scratch, n_groups > 1);
+	}
+	nowhere(r);
+	err = 0;
+cleanup:
+	for (unsigned j = 0; j < wide; j++) {
+		free(b.v[j]);
+		free(b.filled[j]);
+	}
+	free(scratch);
+	free(at);
+	return err;
+}
+
+/* ---- histograms ---- */
+
+static int from_bins(struct rp_report *r)
+{
+	int err = 0;
+
+	for (size_t g = 0; g < r->n && !err; g++) {
+		if (!r->groups[g].fig)
+			continue;
+		for (int m = 0; r->groups[g].bins && m < RP_METRIC_COUNT; m++)
+			rp_bins_stats(&r->groups[g].bins[m], &r->groups[g].fig->stats[m]);
+	}
+	for (int m = 0; r->total.bins && m < RP_METRIC_COUNT; m++)
+		rp_bins_stats(&r->total.bins[m], &r->total.fig->stats[m]);
+	return err;
+}
+
+/* ---- gaps between chunks ---- */
+
+static int gaps_of(struct rp_report *r, struct rp_group *g)
+{
+	struct rp_stats_of *s = &g->fig->stats[RP_METRIC_INTER_CHUNK_LATENCY];
+	double *v;
+
+	if (!r->gaps_exact) {
+		rp_bins_stats(&g->gap_bins, s);
+		return 0;
+	}
+	v = malloc((2 * g->n_gaps + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < g->n_gaps; i++)
+		v[i] = (double)g->gaps[i];
+	rp_stats_exact(v, g->n_gaps, v + g->n_gaps, s);
+	free(v);
+	return 0;
+}
+
+/* ---- over time ---- */
+
+/* One sweep for each group, or one for all; the rows are dropped on the way when
+ * nobody needs them again. */
+static int sweep(struct rp_report *r, bool all)
+{
+	struct rp_sweep **w = calloc(r->n + 1, sizeof(struct rp_sweep *));
+	int err = w ? 0 : -ENOMEM;
+
+	for (size_t b = 0; b < rp_store_blocks(r->store) && !err; b++) {
+		struct rp_store_rows rows;
+
+		rp_store_block(r->store, b, &rows);
+		for (size_t i = 0; i < rows.n && !err; i++) {
+			uint32_t g = all ? 0 : r->groups[rows.group[i]].canon;
+
+			if (!w[g])
+				w[g] = rp_sweep_new(r->o->memory);
+			if (!w[g])
+				err = -ENOMEM;
+			else if (rp_sweep_add(w[g], &rows.f[i]) == -ENOMEM)
+				err = -ENOMEM;
+		}
+		if (all)
+			rp_store_drop(r->store, b);
+	}
+	for (size_t g = 0; g < r->n && !err; g++) {
+		struct rp_group *to = all ? &r->total : &r->groups[g];
+
+		if (w[g])
+			rp_sweep_stats(w[g], to->fig->series);
+		rp_sweep_free(w[g]);
+		w[g] = NULL;
+	}
+	for (size_t g = 0; w && g < r->n; g++)
+		rp_sweep_free(w[g]);
+	free(w);
+	return err;
+}
+
+/* ---- the whole ---- */
+
+int rp_report_figures(struct rp_report *r)
+{
+	struct rp_group *only = NULL;
+	unsigned n = 0;
+	int err = settle(r);
+
+	/* nothing is read any more */
+	free(r->seen);
+	r->seen = NULL;
+	r->cap_seen = 0;
+	r->total.first = r->total.last = RP_NONE;
+	rp_metrics_init(&r->total.sum);
+	r->total.fig = calloc(1, sizeof(*r->total.fig));
+	if (!r->total.fig)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->n && !err; i++) {
+		if (!r->groups[i].fig)
+			continue;
+		n++;
+		only = &r->groups[i];
+	}
+	if (!err && r->store)
+		err = exact(r, n);
+	if (!err && r->store && n > 1)
+		err = sweep(r, false);
+	if (!err && r->store)
+		err = sweep(r, true);
+	r->series_known = r->store != NULL;
+	rp_store_free(r->store);
+	r->store = NULL;
+	for (size_t i = 0; i < r->n && !err; i++) {
+		struct rp_figures *f = r->groups[i].fig;
+
+		if (!f)
+			continue;
+		err = merge(&r->total, &r->groups[i]);
+		/* merge() adds them up for histograms, and here for all */
+		if (!err)
+			err = gaps_of(r, &r->groups[i]);
+	}
+	if (!err)
+		err = gaps_of(r, &r->total);
+	if (!err && !r->exact)
+		err = from_bins(r);
+	if (!err && r->exact && n == 1) {
+		memcpy(r->total.fig->stats, only->fig->stats, sizeof(only->fig->stats));
+		memcpy(only->fig->series, r->total.fig->series, sizeof(only->fig->series));
+	}
+	return err;
+}
