@@ -11,7 +11,7 @@ the daemon's CPU, against the engine's CPU for the same work) and on many short
 runs in random order within each round: with the probe / without, beside
 without / without, as median ratios with a bootstrap interval."""
 
-import glob, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
+import glob, hashlib, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
 
 sys.dont_write_bytecode = True
 here = os.path.dirname(os.path.abspath(__file__))
@@ -291,15 +291,60 @@ def perf_stop(ps, out):
     return got if len(got) == 2 and all(got) else None
 
 
-def account(t, e, pids, work, what, limit):
+def takes_all(t):
+    """The URL of a server that says yes to whatever is posted or put: what becomes of
+    an output's bytes is not reqprobe's cost."""
+    import http.server
+
+    class H(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200)
+            self.send_header("ETag", '"' + hashlib.md5(body).hexdigest() + '"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        do_POST = do_PUT
+
+        def log_message(self, *_):
+            pass
+    pid = os.fork()
+    port = free_port()
+    if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        http.server.ThreadingHTTPServer(("127.0.0.1", port), H).serve_forever()
+    t.children.append(Child(pid))
+    return f"http://127.0.0.1:{port}"
+
+
+def all_outputs(t):
+    """Every output at once, as options; the environment has the store's keys."""
+    url = takes_all(t)
+    os.environ.update(AWS_ACCESS_KEY_ID="bench", AWS_SECRET_ACCESS_KEY="bench")
+    return ["--compat", "vllm,aphrodite,llm-runtime-metrics", "--goodput", "time_to_first_token:500 inter_token_latency:50",
+            "--steps", t.path("steps.jsonl"), "--anonymous", "--log", t.path("log"), "--log-rotate-time", "5s",
+            "--s3", "s3://bucket/bench", "--s3-endpoint", url, "--s3-path-style",
+            "--otlp", url, "--otlp-traces", "--otlp-interval", "1s", "--otlp-exponential"]
+
+
+def account(t, e, pids, work, what, limit, args=()):
     """One piece of work, watched: what it cost against the engine's CPU time."""
+    if args:
+        p = t.probe(e, args=args)
+        accounted(t, p, pids, work, what, limit)
+        return
     ms = []
     for _ in range(3):
         p = t.probe(e)
         ms.append(p.attach_ms() or float("nan"))
         p.stop()
     row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
-    p = t.probe(e)
+    accounted(t, t.probe(e), pids, work, what, limit)
+
+
+def accounted(t, p, pids, work, what, limit):
     cpu = lambda: sum(map(proc_cpu, pids))
     m0, e0, d0, t0 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
     perf = perf_start(pids, t.path("perf"))
@@ -397,6 +442,8 @@ def llama_bench(t, pairs):
     work(8, 1)
     n = 16 if QUICK else 96
     account(t, e, [e.pid], lambda: work(n, 7), f"{n} requests, {24 * n} tokens", 0.5)
+    head("the same with every output: log and its upload, OTLP metrics and traces, other names on /metrics")
+    account(t, e, [e.pid], lambda: work(n, 7), f"{n} requests, {24 * n} tokens", 0.5, all_outputs(t))
     hooks = []
     for f in sorted({os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "/" in l and ("llama" in l)}):
         for tab in ("-D", ""):
@@ -464,6 +511,8 @@ def vllm_bench(t, pairs):
         pids = [e.pid, *(p for p, _ in e.tree())]
         n = 96 if QUICK else 640
         account(t, e, pids, lambda: work(e, n, 7), f"{n} requests of 24 to 72 tokens", 2)
+        head("the same with every output: log and its upload, OTLP metrics and traces, other names on /metrics")
+        account(t, e, pids, lambda: work(e, n, 7), f"{n} requests of 24 to 72 tokens", 2, all_outputs(t))
         lib = {os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "libzmq" in l}
         k = 64 if QUICK else 128
         rounds(t, pairs, lambda x, i: work(x, k, 1000 + i), e, pids, [(f, "zmq_msg_send") for f in sorted(lib)], 0.01,
