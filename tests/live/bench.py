@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What reqprobe costs. bench.py [--quick] [--check] [--pairs N] [--json FILE] [PART...]
 
-Parts: attach, trap, write, flood, decode, log, llama, vllm. --quick is for CI: fewer and shorter
+Parts: attach, trap, write, flood, decode, log, outputs, llama, vllm. --quick is for CI: fewer and shorter
 runs. --check: exit status 1 when a limit is exceeded.
 
 The machine may swing by tens of percent from minute to minute. Claims rest on
@@ -20,7 +20,7 @@ from harness import *
 import harness
 
 QUICK = "--quick" in sys.argv
-PARTS = ["attach", "trap", "write", "flood", "decode", "log", "llama", "vllm"]
+PARTS = ["attach", "trap", "write", "flood", "decode", "log", "outputs", "llama", "vllm"]
 ROWS, FIGURES, FAILED = [], {}, []
 HOOKS = {  # llama-server's functions, for the bpftrace script
     "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", "_ZN12server_queue4postEO11server_taskb", "_ZN12server_queue5deferEO11server_task",
@@ -294,7 +294,7 @@ def perf_stop(ps, out):
 def takes_all(t):
     """The URL of a server that says yes to whatever is posted or put: what becomes of
     an output's bytes is not reqprobe's cost."""
-    import http.server
+    import http.server, socketserver
 
     class H(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -309,12 +309,12 @@ def takes_all(t):
 
         def log_message(self, *_):
             pass
-    pid = os.fork()
     port = free_port()
+    pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        http.server.ThreadingHTTPServer(("127.0.0.1", port), H).serve_forever()
+        socketserver.ThreadingTCPServer(("127.0.0.1", port), H).serve_forever()     # HTTPServer would ask for our name
     t.children.append(Child(pid))
     return f"http://127.0.0.1:{port}"
 
@@ -473,12 +473,12 @@ def log(t):
     s = 3 if QUICK else 10
     head(f"the request log: 20,000 records a second for {s} s")
     root = os.path.dirname(os.path.dirname(here))
-    subprocess.run(["make", "-s", "-C", root, "build/bench_log"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["make", "-s", "-C", root, "build/bench_outputs"], check=True, stdout=subprocess.DEVNULL)
     for how, tool in (("none", ["cat"]), ("gzip", ["gzip", "-dc"]), ("zstd", ["zstd", "-dcq"])):
         d = t.path("log-" + how)
-        out = subprocess.run([os.path.join(root, "build", "bench_log"), "20000", str(s), "replay", "-", "--log", d, "--log-compress", how],
+        out = subprocess.run([os.path.join(root, "build", "bench_outputs"), "20000", str(s), "replay", "-", "--log", d, "--log-compress", how],
                              capture_output=True, text=True)
-        m = dict(zip(*[iter(out.stdout.split())] * 2))
+        m = dict(zip(*[iter(out.stdout.splitlines()[0].split())] * 2))
         files = sorted(glob.glob(d + "/reqprobe-*"))
         lines = sum(subprocess.run([*tool, f], capture_output=True, check=True).stdout.count(b"\n") for f in files)
         size = sum(map(os.path.getsize, files))
@@ -488,6 +488,32 @@ def log(t):
             f"{float(m['cpu']) / float(m['seconds']) * 100:.0f} %, {float(m['main_cpu']) / float(m['seconds']) * 100:.0f} % of a core")
         row(f"{how}: on disk, peak memory", f"{size / sent:.0f} bytes a record, {int(m['rss_kb']) / 1024:.0f} MiB")
         shutil.rmtree(d)
+
+
+def outputs(t):
+    s = 3 if QUICK else 10
+    head(f"every output at once: 20,000 requests a second for {s} s")
+    root = os.path.dirname(os.path.dirname(here))
+    subprocess.run(["make", "-s", "-C", root, "build/bench_outputs"], check=True, stdout=subprocess.DEVNULL)
+    r = subprocess.run([os.path.join(root, "build", "bench_outputs"), "20000", str(s), "--pid", "1", "--memory", "256M", "--jsonl", t.path("all.jsonl"),
+                        *all_outputs(t), "--s3-keep", "--otlp-queue", "64M", "--otlp-flush", "30s"], capture_output=True, text=True)
+    m = dict(zip(*[iter((r.stdout.splitlines() or [""])[0].split())] * 2))
+    own = Metrics(r.stdout)
+    if r.returncode:
+        print(f"  {r.stderr.strip()[-300:]}")
+    sent = int(m.get("sent", 0))
+    with open(t.path("all.jsonl")) as f:
+        lines = sum(1 for _ in f)
+    files = glob.glob(t.path("log", "**", "reqprobe-*"), recursive=True)
+    logged = sum(subprocess.run(["zstd", "-dcq", f], capture_output=True, check=True).stdout.count(b"\n") for f in files)
+    row("sent, as JSONL, in the log", f"{sent}, {lines}, {logged}", "none lost", sent == lines == logged == 20000 * s)
+    for (name, labels), v in sorted(own.items()):
+        if re.search(r"lost|drop|failed|full|limit|overflow", name) and v:
+            row(f"{name}{dict(labels) or ''}", f"{v:.0f}")
+    row("files put into the store", f"{own.sum('reqprobe_s3_uploads_total') or 0:.0f}")
+    row("CPU, of it the draining thread",
+        f"{float(m['cpu']) / float(m['seconds']) * 100:.0f} %, {float(m['main_cpu']) / float(m['seconds']) * 100:.0f} % of a core")
+    row("peak memory", f"{int(m['rss_kb']) / 1024:.0f} MiB")
 
 
 def vllm_bench(t, pairs):

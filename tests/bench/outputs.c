@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * log.c - records at a given rate into the request log, as the thread that drains the
- * ring hands them over: bench_log RATE SECONDS replay - --log DIR ... Says what was lost,
- * and what it cost; the caller counts the lines in the files.
+ * outputs.c - requests at a given rate into the outputs that the options ask for, as the
+ * thread that drains the ring hands them over: bench_outputs RATE SECONDS --pid 1 --log
+ * DIR --otlp URL --jsonl FILE ... Says what it cost, then what the outputs say of
+ * themselves on /metrics; the caller counts what arrived.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ static void fill(struct rp_record *r, uint64_t i)
 		 (unsigned long long)x, (unsigned long long)(x * 31), (unsigned)(x >> 32));
 	snprintf(r->x_request_id, sizeof(r->x_request_id), "%016llx", (unsigned long long)(x * 77));
 	r->n_request_ids = 1;
-	r->seq = i + 1;
+	r->seq = r->key = i + 1;
 	r->t_start = t;
 	r->t_request_end = t + 20000;
 	r->t_queued = t + 300000 + (int64_t)(x >> 45);
@@ -72,6 +73,39 @@ static void fill(struct rp_record *r, uint64_t i)
 	rp_derive(r);
 }
 
+/* Its life in short: one instant for all tokens. */
+static void tell(const struct rp_timeline *tl, const struct rp_record *r)
+{
+	const struct rp_request_info q = {
+		.key = r->key,
+		.ts = r->t_start,
+		.operation = r->operation,
+		.choices = r->choices,
+		.service_tier = "",
+	};
+	const struct rp_tokens_info n = {
+		.key = r->key,
+		.ts = r->t_eng_first,
+		.tokens = (uint32_t)r->tok_engine,
+		.prompt = r->tok_prompt_engine,
+		.cached = RP_NONE,
+		.rank = RP_NONE,
+	};
+
+	for (unsigned i = 0; i < tl->n_obs; i++) {
+		const struct rp_observer *b = &tl->obs[i];
+
+		if (b->started)
+			b->started(b->ctx, &q);
+		if (b->tokens)
+			b->tokens(b->ctx, &n);
+		if (b->ended)
+			b->ended(b->ctx, r->key, r->t_end);
+		if (b->record)
+			b->record(b->ctx, r);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static struct rp_options o;
@@ -83,11 +117,15 @@ int main(int argc, char **argv)
 	uint64_t rate, total, sent = 0, start, tick, cpu0, main_cpu;
 	double wall, cpu;
 	char err[512] = "";
-	void *log = NULL;
-	int e;
+	void *state[RP_MAX_OUTPUTS] = { 0 };
+	struct rp_jsonl *jsonl = NULL;
+	struct rp_prom *prom = NULL;
+	struct rp_buf text = { 0 };
+	struct rp_expo x = { .b = &text };
+	int e, failed = 0;
 
 	if (argc < 4) {
-		fprintf(stderr, "usage: bench_log RATE SECONDS replay - --log DIR ...\n");
+		fprintf(stderr, "usage: bench_outputs RATE SECONDS --pid 1 OPTION...\n");
 		return 2;
 	}
 	rate = strtoull(argv[1], NULL, 10);
@@ -97,9 +135,14 @@ int main(int argc, char **argv)
 	o.verb = RP_VERB_WATCH; /* a replay would wait for room */
 	rp_timeline_defaults(&to);
 	tl = rp_timeline_new(&to);
-	e = tl ? rp_log_output.open(&o, &info, tl, &log, err, sizeof(err)) : -ENOMEM;
-	if (e || !log) {
-		fprintf(stderr, "bench_log: %s\n", err);
+	prom = rp_prom_new(NULL);
+	e = tl && prom ? 0 : -ENOMEM;
+	if (!e && o.jsonl)
+		e = rp_jsonl_open(o.jsonl, &jsonl, err, sizeof(err));
+	for (size_t i = 0; !e && rp_outputs[i]; i++)
+		e = rp_outputs[i]->open(&o, &info, tl, &state[i], err, sizeof(err));
+	if (e) {
+		fprintf(stderr, "bench_outputs: %s\n", err);
 		return 1;
 	}
 	r.engine_name = "vllm";
@@ -127,15 +170,24 @@ int main(int argc, char **argv)
 
 		for (due = due < total ? due : total; sent < due; sent++) {
 			fill(&r, sent);
-			tl->obs[0].record(tl->obs[0].ctx, &r);
+			if (jsonl)
+				rp_jsonl_record(jsonl, &r);
+			rp_prom_record(prom, &r);
+			tell(tl, &r);
 		}
-		rp_log_output.tick(log);
+		if (jsonl)
+			rp_jsonl_flush(jsonl);
+		for (size_t i = 0; rp_outputs[i]; i++)
+			if (state[i] && rp_outputs[i]->tick)
+				rp_outputs[i]->tick(state[i]);
 		if (sent < total)
 			nanosleep(&nap, NULL);
 	}
 	wall = (double)(now_ns(CLOCK_MONOTONIC) - start) / 1e9;
 	main_cpu = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu0;
-	e = rp_log_output.finish(log);
+	for (size_t i = 0; rp_outputs[i]; i++)
+		if (state[i] && rp_outputs[i]->finish)
+			failed |= rp_outputs[i]->finish(state[i]) < 0;
 	getrusage(RUSAGE_SELF, &u1);
 	cpu = (double)(u1.ru_utime.tv_sec - u0.ru_utime.tv_sec + u1.ru_stime.tv_sec -
 		       u0.ru_stime.tv_sec) +
@@ -143,8 +195,17 @@ int main(int argc, char **argv)
 		       u0.ru_stime.tv_usec) /
 		      1e6;
 	printf("sent %llu seconds %.2f lost %d cpu %.2f main_cpu %.2f rss_kb %ld\n",
-	       (unsigned long long)sent, wall, e ? 1 : 0, cpu, (double)main_cpu / 1e9, peak_kb());
-	rp_log_output.close(log);
+	       (unsigned long long)sent, wall, failed, cpu, (double)main_cpu / 1e9, peak_kb());
+	for (size_t i = 0; rp_outputs[i]; i++) {
+		if (state[i] && rp_outputs[i]->metrics)
+			rp_outputs[i]->metrics(state[i], &x);
+		if (state[i] && rp_outputs[i]->close)
+			rp_outputs[i]->close(state[i]);
+	}
+	printf("%.*s", (int)text.n, text.p ? text.p : "");
+	free(text.p);
+	rp_jsonl_close(jsonl);
+	rp_prom_free(prom);
 	rp_timeline_free(tl);
-	return e ? 1 : 0;
+	return failed;
 }
