@@ -25,7 +25,7 @@ def wait_same(t, e, p, before, want, timeout=20):
     while time.monotonic() < end:
         after, m = e.metrics(), p.metrics()
         done = e.told("e2e_request_latency_seconds_count", after) - e.told("e2e_request_latency_seconds_count", before)
-        if done >= want and (m.sum("vllm:e2e_request_latency_seconds_count") or 0) >= want:
+        if done >= want and (m.sum(f"{e.install.kind}:e2e_request_latency_seconds_count") or 0) >= want:
             break
         time.sleep(0.1)
     time.sleep(0.3)
@@ -49,7 +49,7 @@ def same_as_own(t, e):
     answers = e.run(asks, 16)
     t.equal([a.end for a in answers if a.end != "complete"], [], "answers")
     requests = 70 + 6 * 3 + 4 * 2
-    after, m = wait_same(t, e, p, before, requests) if e.install.kind == "vllm" else (e.metrics(), p.metrics())
+    after, m = wait_same(t, e, p, before, requests)
     k, off = e.install.kind, {}
     for name, tol in HISTS.items():
         full = f"{k}:{name}"

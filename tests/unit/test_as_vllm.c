@@ -13,6 +13,7 @@
 
 #include "sink/as_vllm.h"
 #include "sink/compat.h"
+#include "source/recording.h"
 #include "timeline/internal.h"
 
 #define MS 1000000LL
@@ -519,6 +520,73 @@ static void test_generic(void **st)
 	end(&s);
 }
 
+/* Recordings of real engines: what their requests, outputs and HTTP come to. */
+static int feed(void *ctx, const struct rp_event_hdr *ev)
+{
+	struct side *s = ctx;
+
+	rp_timeline_event(s->tl, ev, NULL);
+	return 0;
+}
+
+static char *replayed(const char *file)
+{
+	struct side s = side(RP_COMPAT_VLLM);
+	char err[200] = "", *t;
+
+	if (rp_rec_replay(file, feed, &s, err, sizeof(err)))
+		fail_msg("%s", err);
+	rp_timeline_finish(s.tl);
+	t = text(&s);
+	end(&s);
+	return t;
+}
+
+static void test_recordings(void **st)
+{
+	char *t = replayed("tests/replay/vllm-0.32.0.rec");
+
+	(void)st;
+	/* 12 HTTP requests: one of two choices, one that the client left */
+#define L "{engine=\"0\",model_name=\"tiny\""
+	has(t, "vllm:request_success_total" L ",finished_reason=\"length\"} 10");
+	has(t, "vllm:request_success_total" L ",finished_reason=\"stop\"} 2");
+	has(t, "vllm:request_success_total" L ",finished_reason=\"abort\"} 1");
+	has(t, "vllm:e2e_request_latency_seconds_count" L "} 12");
+	has(t, "vllm:request_queue_time_seconds_count" L "} 12");
+	has(t, "vllm:time_to_first_token_seconds_count" L "} 13");
+	has(t, "vllm:inter_token_latency_seconds_count" L "} 87");
+	has(t, "vllm:request_generation_tokens_sum" L "} 95");
+	has(t, "vllm:generation_tokens_total" L "} 100");
+	has(t, "vllm:request_num_preemptions_sum" L "} 0");
+	has(t, "vllm:prompt_tokens_cached_total" L "} 128"); /* as the scheduler says */
+	has(t, "vllm:prefix_cache_hits_total" L "} 128");
+	has(t, "vllm:prompt_tokens_total" L "} 1551");
+	has(t, "vllm:prefix_cache_queries_total" L "} 1551");
+	has(t,
+	    "http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"} 7");
+	has(t, "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 5");
+#undef L
+	free(t);
+	t = replayed("tests/replay/llama-b11434.rec");
+#define L "{engine=\"0\",model_name=\"gemma-3-270m-q4_km\""
+	has(t, "vllm:request_success_total" L ",finished_reason=\"length\"} 5");
+	has(t, "vllm:request_success_total" L ",finished_reason=\"abort\"} 1");
+	has(t, "vllm:e2e_request_latency_seconds_count" L "} 5");
+	has(t, "vllm:request_queue_time_seconds_count" L "} 5");
+	has(t, "vllm:time_to_first_token_seconds_count" L "} 6");
+	has(t, "vllm:inter_token_latency_seconds_count" L "} 97");
+	has(t, "vllm:generation_tokens_total" L "} 103");
+	has(t, "vllm:prompt_tokens_total" L "} 92");
+	has(t, "vllm:num_requests_running" L "} 0");
+	has(t, "vllm:num_requests_waiting" L "} 0");
+	hasnt(t, "vllm:kv_cache_usage_perc");
+	has(t,
+	    "http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"4xx\"} 1");
+#undef L
+	free(t);
+}
+
 static void test_off(void **st)
 {
 	struct side s = side(0);
@@ -532,11 +600,11 @@ static void test_off(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),	cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_choices), cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_gaps),	cmocka_unit_test(test_bounded),
-		cmocka_unit_test(test_http),	cmocka_unit_test(test_generic),
-		cmocka_unit_test(test_off),
+		cmocka_unit_test(test_one),	   cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_choices),	   cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_gaps),	   cmocka_unit_test(test_bounded),
+		cmocka_unit_test(test_http),	   cmocka_unit_test(test_generic),
+		cmocka_unit_test(test_recordings), cmocka_unit_test(test_off),
 	};
 
 	return cmocka_run_group_tests_name("as_vllm", tests, NULL, NULL);
