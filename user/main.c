@@ -19,12 +19,8 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } verbs[] = {
-	{ "calibrate", rp_calibrate },
-	{ "metrics", rp_metrics },
-	{ "rtt", rp_rtt },
-	{ "compact", rp_compact },
-	{ "report", rp_report },
-	{ NULL, NULL },
+	{ "calibrate", rp_calibrate }, { "metrics", rp_metrics }, { "rtt", rp_rtt },
+	{ "compact", rp_compact },     { "report", rp_report },	  { NULL, NULL },
 };
 
 int main(int argc, char **argv)
