@@ -808,6 +808,7 @@ static void store(void **state)
 	struct rp_facts *f = calloc(ROWS, sizeof(*f));
 	uint8_t(*why)[RP_FIELD_COUNT] = calloc(ROWS, sizeof(*why));
 	struct rp_store *s = rp_store_new();
+	struct rp_store_cursor *c;
 	struct rp_reader_room room = { 0 };
 	size_t at = 0;
 	(void)state;
@@ -842,11 +843,13 @@ static void store(void **state)
 	}
 	assert_int_equal(rp_store_rows(s), ROWS);
 	/* twice: what is held from the first time must be right the second */
+	c = rp_store_cursor_new(s);
+	assert_non_null(c);
 	for (int pass = 0; pass < 2; pass++, at = 0) {
 		for (size_t b = 0; b < rp_store_blocks(s); b++) {
 			struct rp_store_rows g;
 
-			rp_store_block(s, b, &g);
+			rp_store_block(c, b, &g);
 			for (size_t i = 0; i < g.n; i++, at++) {
 				same_facts(&f[at], &g.f[i], false);
 				assert_memory_equal(why[at], g.why[i], sizeof(why[at]));
@@ -855,6 +858,7 @@ static void store(void **state)
 		}
 		assert_int_equal(at, ROWS);
 	}
+	rp_store_cursor_free(c);
 	rp_store_drop(s, 1);
 	rp_store_free(s);
 	free(f);

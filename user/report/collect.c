@@ -11,9 +11,9 @@
 #define SEEN_MAX (8u << 20)    /* records that are looked at for duplicates */
 #define GAPS_MAX (4u << 20)    /* gaps between chunks, kept exactly: 32 MiB */
 #define BINS_MAX (96ULL << 20) /* bytes of histograms */
-/* A row in the store and what the series over time take for it (sweep.h). */
-#define SWEEP_ROW 80
-#define FIXED (24ULL << 20)
+
+#define SWEEP_ROW 80	    /* bytes of a request in the series over time (sweep.h) */
+#define FIXED (24ULL << 20) /* bytes beside what grows */
 
 const char *const rp_by_names[RP_BY_COUNT] = {
 #define X(id, name) [RP_BY_##id] = name,
@@ -311,18 +311,20 @@ static int add_bins(struct rp_report *r, struct rp_group *g, const struct rp_fac
 /* Too many to keep: from here on histograms. */
 static int spill(struct rp_report *r)
 {
-	for (size_t b = 0; b < rp_store_blocks(r->store); b++) {
+	struct rp_store_cursor *c = rp_store_cursor_new(r->store);
+	int err = c ? 0 : -ENOMEM;
+
+	for (size_t b = 0; b < rp_store_blocks(r->store) && !err; b++) {
 		struct rp_store_rows rows;
 
-		rp_store_block(r->store, b, &rows);
-		for (size_t i = 0; i < rows.n; i++) {
-			int err = add_bins(r, &r->groups[rows.group[i]], &rows.f[i], rows.why[i]);
-
-			if (err)
-				return err;
-		}
+		rp_store_block(c, b, &rows);
+		for (size_t i = 0; i < rows.n && !err; i++)
+			err = add_bins(r, &r->groups[rows.group[i]], &rows.f[i], rows.why[i]);
 		rp_store_drop(r->store, b);
 	}
+	rp_store_cursor_free(c);
+	if (err)
+		return err;
 	rp_store_free(r->store);
 	r->store = NULL;
 	r->exact = false;

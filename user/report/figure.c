@@ -191,17 +191,23 @@ struct batch {
 	double *v[RP_METRIC_COUNT]; /* a place for each row, group by group */
 	size_t *filled[RP_METRIC_COUNT];
 	unsigned n;
+	/* those that no request has: only why */
+	enum rp_metric no[RP_METRIC_COUNT];
+	unsigned n_no;
 };
 
-static void fill(struct rp_report *r, struct batch *b, const size_t *at)
+static void fill(struct rp_report *r, struct rp_store_cursor *c, struct batch *b, const size_t *at)
 {
 	for (size_t k = 0; k < rp_store_blocks(r->store); k++) {
 		struct rp_store_rows rows;
 
-		rp_store_block(r->store, k, &rows);
+		rp_store_block(c, k, &rows);
 		for (size_t i = 0; i < rows.n; i++) {
 			uint32_t g = r->groups[rows.group[i]].canon;
 
+			for (unsigned j = 0; j < b->n_no; j++)
+				r->groups[g].fig->missing[b->no[j]][rp_no_value(
+					b->no[j], &rows.f[i], rows.why[i])]++;
 			for (unsigned j = 0; j < b->n; j++) {
 				double x;
 
@@ -233,45 +239,23 @@ static void conclude(struct rp_report *r, struct batch *b, unsigned j, const siz
 		rp_stats_exact(v, n, scratch, &r->total.fig->stats[b->m[j]]);
 }
 
-/* Only why: of metrics that no request has. */
-static void nowhere(struct rp_report *r)
-{
-	enum rp_metric list[RP_METRIC_COUNT];
-	unsigned n = 0;
-
-	for (int m = 0; m < RP_METRIC_COUNT; m++)
-		if (rp_metric_per_request((enum rp_metric)m) && !anywhere(r, m))
-			list[n++] = (enum rp_metric)m;
-	for (size_t k = 0; k < rp_store_blocks(r->store); k++) {
-		struct rp_store_rows rows;
-
-		rp_store_block(r->store, k, &rows);
-		for (size_t i = 0; i < rows.n; i++) {
-			struct rp_figures *f = r->groups[r->groups[rows.group[i]].canon].fig;
-
-			for (unsigned j = 0; j < n; j++)
-				f->missing[list[j]][rp_no_value(list[j], &rows.f[i], rows.why[i])]++;
-		}
-	}
-}
-
 /* So many metrics at a time as there is memory for. */
 static int exact(struct rp_report *r, unsigned n_groups)
 {
 	size_t rows = rp_store_rows(r->store), *at = NULL, sum = 0, held, room;
+	struct rp_store_cursor *c = rp_store_cursor_new(r->store);
 	double *scratch = NULL;
 	struct batch b = { .n = 0 };
 	unsigned wide;
 	int err = -ENOMEM, m = 0;
 
-	held = rp_store_bytes(r->store) + r->cap_seen * sizeof(*r->seen) +
-	       r->gaps * sizeof(*r->groups->gaps) + (16u << 20);
+	held = rp_store_bytes(r->store) + r->gaps * sizeof(*r->groups->gaps) + (40u << 20);
 	room = r->o->memory > held ? r->o->memory - held : 0;
 	room /= (rows + 1) * sizeof(double);
 	wide = room > RP_METRIC_COUNT ? RP_METRIC_COUNT : room > 2 ? (unsigned)room - 1 : 2;
 	at = calloc(r->n + 1, sizeof(*at));
 	scratch = malloc((rows + 1) * sizeof(*scratch));
-	if (!at || !scratch)
+	if (!c || !at || !scratch)
 		goto cleanup;
 	for (size_t g = 0; g < r->n; g++) {
 		at[g] = sum;
@@ -283,6 +267,9 @@ static int exact(struct rp_report *r, unsigned n_groups)
 		if (!b.v[j] || !b.filled[j])
 			goto cleanup;
 	}
+	for (int k = 0; k < RP_METRIC_COUNT; k++)
+		if (rp_metric_per_request((enum rp_metric)k) && !anywhere(r, k))
+			b.no[b.n_no++] = (enum rp_metric)k;
 	while (m < RP_METRIC_COUNT) {
 		b.n = 0;
 		for (; m < RP_METRIC_COUNT && b.n < wide; m++)
@@ -290,19 +277,20 @@ static int exact(struct rp_report *r, unsigned n_groups)
 				memset(b.filled[b.n], 0, (r->n + 1) * sizeof(size_t));
 				b.m[b.n++] = (enum rp_metric)m;
 			}
-		if (!b.n)
+		if (!b.n && !b.n_no)
 			break;
-		fill(r, &b, at);
+		fill(r, c, &b, at);
+		b.n_no = 0;
 		for (unsigned j = 0; j < b.n; j++)
 			conclude(r, &b, j, at, scratch, n_groups > 1);
 	}
-	nowhere(r);
 	err = 0;
 cleanup:
 	for (unsigned j = 0; j < wide; j++) {
 		free(b.v[j]);
 		free(b.filled[j]);
 	}
+	rp_store_cursor_free(c);
 	free(scratch);
 	free(at);
 	return err;
@@ -348,9 +336,8 @@ static int gaps_of(struct rp_report *r, struct rp_group *g)
 
 /* ---- over time ---- */
 
-/* One sweep for each group, or one for all; the rows are dropped on the way when
- * nobody needs them again. */
-static int sweep(struct rp_report *r, bool all)
+/* One sweep for each group, or one for all. */
+static int sweep(struct rp_report *r, struct rp_store_cursor *c, bool all)
 {
 	struct rp_sweep **w = calloc(r->n + 1, sizeof(struct rp_sweep *));
 	int err = w ? 0 : -ENOMEM;
@@ -358,7 +345,7 @@ static int sweep(struct rp_report *r, bool all)
 	for (size_t b = 0; b < rp_store_blocks(r->store) && !err; b++) {
 		struct rp_store_rows rows;
 
-		rp_store_block(r->store, b, &rows);
+		rp_store_block(c, b, &rows);
 		for (size_t i = 0; i < rows.n && !err; i++) {
 			uint32_t g = all ? 0 : r->groups[rows.group[i]].canon;
 
@@ -369,7 +356,7 @@ static int sweep(struct rp_report *r, bool all)
 			else if (rp_sweep_add(w[g], &rows.f[i]) == -ENOMEM)
 				err = -ENOMEM;
 		}
-		if (all)
+		if (all) /* nobody needs it again */
 			rp_store_drop(r->store, b);
 	}
 	for (size_t g = 0; g < r->n && !err; g++) {
@@ -383,6 +370,19 @@ static int sweep(struct rp_report *r, bool all)
 	for (size_t g = 0; w && g < r->n; g++)
 		rp_sweep_free(w[g]);
 	free(w);
+	return err;
+}
+
+/* Statistics first: what they take is given back before the series take theirs. */
+static int both(struct rp_report *r, unsigned n_groups)
+{
+	struct rp_store_cursor *c = rp_store_cursor_new(r->store);
+	int err = c ? exact(r, n_groups) : -ENOMEM;
+
+	/* of many groups together nobody's concurrency is told: --by none is for that */
+	if (!err)
+		err = sweep(r, c, n_groups < 2);
+	rp_store_cursor_free(c);
 	return err;
 }
 
@@ -410,11 +410,7 @@ int rp_report_figures(struct rp_report *r)
 		only = &r->groups[i];
 	}
 	if (!err && r->store)
-		err = exact(r, n);
-	if (!err && r->store && n > 1)
-		err = sweep(r, false);
-	if (!err && r->store)
-		err = sweep(r, true);
+		err = both(r, n);
 	r->series_known = r->store != NULL;
 	rp_store_free(r->store);
 	r->store = NULL;

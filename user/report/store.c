@@ -135,15 +135,18 @@ struct rp_store {
 	/* the one that is being filled, by columns */
 	uint64_t (*cell)[RP_STORE_ROWS]; /* N_COLUMNS */
 	uint32_t rows;
-	/* one unpacked */
-	uint64_t (*out)[RP_STORE_ROWS];
-	struct rp_facts *facts;
-	const uint8_t *why[RP_STORE_ROWS];
-	uint32_t group[RP_STORE_ROWS];
 	/* sets of reasons: requests of one kind have the same */
 	uint8_t (*whys)[RP_FIELD_COUNT];
 	uint32_t *why_index; /* 1 + index, a hash table of 2 * RP_STORE_WHYS */
 	uint32_t n_whys, last_why;
+};
+
+struct rp_store_cursor {
+	const struct rp_store *s;
+	uint64_t (*out)[RP_STORE_ROWS]; /* one block, by columns */
+	struct rp_facts *facts;		/* and by rows */
+	const uint8_t *why[RP_STORE_ROWS];
+	uint32_t group[RP_STORE_ROWS];
 	/* columns of facts that hold one value in all rows, and which */
 	uint64_t hold[N_FACTS];
 	bool held[N_FACTS];
@@ -158,18 +161,41 @@ struct rp_store *rp_store_new(void)
 	if (!s)
 		return NULL;
 	s->cell = malloc(N_COLUMNS * sizeof(*s->cell));
-	s->out = malloc(N_COLUMNS * sizeof(*s->out));
-	s->facts = malloc(RP_STORE_ROWS * sizeof(*s->facts));
 	s->whys = malloc(RP_STORE_WHYS * sizeof(*s->whys));
 	s->why_index = calloc(2 * RP_STORE_WHYS, sizeof(*s->why_index));
-	if (!s->cell || !s->out || !s->facts || !s->whys || !s->why_index) {
+	if (!s->cell || !s->whys || !s->why_index) {
 		rp_store_free(s);
 		return NULL;
 	}
-	for (unsigned i = 0; i < RP_STORE_ROWS; i++)
-		rp_facts_init(&s->facts[i]);
-	s->size = sizeof(*s) + N_COLUMNS * 2 * sizeof(*s->cell) + RP_STORE_ROWS * sizeof(*s->facts);
+	s->size = sizeof(*s) + N_COLUMNS * sizeof(*s->cell);
 	return s;
+}
+
+struct rp_store_cursor *rp_store_cursor_new(const struct rp_store *s)
+{
+	struct rp_store_cursor *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->s = s;
+	c->out = malloc(N_COLUMNS * sizeof(*c->out));
+	c->facts = malloc(RP_STORE_ROWS * sizeof(*c->facts));
+	if (!c->out || !c->facts) {
+		rp_store_cursor_free(c);
+		return NULL;
+	}
+	for (unsigned i = 0; i < RP_STORE_ROWS; i++)
+		rp_facts_init(&c->facts[i]);
+	return c;
+}
+
+void rp_store_cursor_free(struct rp_store_cursor *c)
+{
+	if (!c)
+		return;
+	free(c->out);
+	free(c->facts);
+	free(c);
 }
 
 static uint64_t get(const struct rp_facts *f, const struct column *c)
@@ -451,40 +477,43 @@ static void unpack(const struct block *b, unsigned c, const uint64_t *base, uint
 }
 
 /* One column into the rows of facts, why or group. */
-static void spread(struct rp_store *s, unsigned c, const uint64_t *v, unsigned n)
+static void spread(struct rp_store_cursor *r, unsigned c, const uint64_t *v, unsigned n)
 {
 	if (c == GROUP)
 		for (unsigned i = 0; i < n; i++)
-			s->group[i] = (uint32_t)v[i];
+			r->group[i] = (uint32_t)v[i];
 	else if (c == WHY)
 		for (unsigned i = 0; i < n; i++)
-			s->why[i] = s->whys[v[i]];
+			r->why[i] = r->s->whys[v[i]];
 	else
 		for (unsigned i = 0; i < n; i++)
-			set(&s->facts[i], &columns[c], v[i]);
+			set(&r->facts[i], &columns[c], v[i]);
 }
 
-void rp_store_block(struct rp_store *s, size_t at, struct rp_store_rows *rows)
+void rp_store_block(struct rp_store_cursor *r, size_t at, struct rp_store_rows *rows)
 {
+	const struct rp_store *s = r->s;
 	const struct block *b = at < s->n ? &s->blocks[at] : NULL;
 	unsigned n = b ? b->rows : s->rows;
 
 	for (unsigned c = 0; c < N_COLUMNS; c++) {
-		uint64_t *v = b ? s->out[c] : s->cell[c];
-		bool still = b && !b->col[c].width && !b->col[c].delta;
+		const struct packed *k = b ? &b->col[c] : NULL;
+		bool still = k && c < N_FACTS && !k->width && !k->delta;
+		uint64_t one = still && k->some ? k->least : UNKNOWN;
 
-		if (b)
-			unpack(b, c, s->out[c ? c - 1 : 0], v);
-		/* most columns stand still from block to block */
-		if (c < N_FACTS && still && s->held[c] && s->hold[c] == v[0])
+		/* most columns stand still from block to block; who is told from one that
+		 * does needs it by columns all the same */
+		if (still && r->held[c] && r->hold[c] == one && !b->col[c + 1].delta)
 			continue;
-		spread(s, c, v, n);
+		if (b)
+			unpack(b, c, r->out[c ? c - 1 : 0], r->out[c]);
+		spread(r, c, b ? r->out[c] : s->cell[c], n);
 		if (c < N_FACTS) {
-			s->held[c] = still && n == RP_STORE_ROWS;
-			s->hold[c] = v[0];
+			r->held[c] = still && n == RP_STORE_ROWS;
+			r->hold[c] = one;
 		}
 	}
-	*rows = (struct rp_store_rows){ s->facts, s->why, s->group, n };
+	*rows = (struct rp_store_rows){ r->facts, r->why, r->group, n };
 }
 
 void rp_store_drop(struct rp_store *s, size_t b)
@@ -504,8 +533,6 @@ void rp_store_free(struct rp_store *s)
 		free(s->blocks[i].bytes);
 	free(s->blocks);
 	free(s->cell);
-	free(s->out);
-	free(s->facts);
 	free(s->whys);
 	free(s->why_index);
 	free(s);

@@ -28,15 +28,22 @@ int rp_store_add(struct rp_store *s, const struct rp_facts *f, const uint8_t why
 size_t rp_store_rows(const struct rp_store *s);
 size_t rp_store_bytes(const struct rp_store *s); /* of memory */
 size_t rp_store_blocks(const struct rp_store *s);
+
+/* What reads a store. Several may at a time, each in a thread of its own, while nothing
+ * is added or dropped. */
+struct rp_store_cursor;
 struct rp_store_rows {
 	const struct rp_facts *f; /* n of each, in the order they were added */
 	const uint8_t *const *why;
 	const uint32_t *group;
 	size_t n;
 };
+/* NULL: no memory. */
+struct rp_store_cursor *rp_store_cursor_new(const struct rp_store *s);
 /* The rows of block b, good until the next call. Strings are "" but error_where, and
  * there are no gaps. */
-void rp_store_block(struct rp_store *s, size_t b, struct rp_store_rows *rows);
+void rp_store_block(struct rp_store_cursor *c, size_t b, struct rp_store_rows *rows);
+void rp_store_cursor_free(struct rp_store_cursor *c);
 /* Block b is needed no more. */
 void rp_store_drop(struct rp_store *s, size_t b);
 void rp_store_free(struct rp_store *s);
