@@ -206,7 +206,7 @@ int rp_aiperf_record(void *aiperf, const struct rp_facts *f)
 			value(b, &any, (enum rp_metric)m, v);
 	if (f->icl && f->n_icl && c == RP_ERROR_NONE)
 		gaps(b, &any, f);
-	if (a->slos)
+	if (a->slos && c == RP_ERROR_NONE) /* AIPerf asks it of those */
 		value(b, &any, RP_METRIC_GOOD_REQUEST_COUNT, rp_slos_met(a->slos, f));
 	LIT(b, "}");
 	if (c != RP_ERROR_NONE)
