@@ -580,7 +580,8 @@ def otlp_slow_and_busy(t):
 def otlp_full_queue(t):
     """What a full queue turns away is counted, and only that."""
     rx, srv = Receiver(t, start=False), t.paced()
-    p = t.probe(srv, args=otlp_args("--otlp-traces=" + rx.url + "/v1/traces", "--otlp-queue", "64K"))
+    p = t.probe(srv, args=otlp_args("--otlp-traces=" + rx.url + "/v1/traces", "--otlp-queue", "64K"),
+                prefix=["env", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=64"])
     run_client(t, srv.port, n=400, c=20, stream=False, quiet=True, max_tokens=1)
     p.wait_records(400)
     full = p.wait_metric("reqprobe_otlp_requests_dropped_total", 1, reason="queue_full")
