@@ -499,7 +499,7 @@ static int open_otlp(const struct rp_options *opts, const struct rp_summary_info
 		return e;
 	}
 	if (opts->ring + rp_otlp_memory(opts) + rp_log_memory(&opts->log, opts->memory) +
-		    (12u << 20) >
+		    rp_lrm_reserve(opts) + (12u << 20) >
 	    opts->memory) {
 		snprintf(
 			err, errlen,
