@@ -176,6 +176,15 @@ def compact_output(t):
 
 
 @test(deadline=120, probe=False)
+def compact_memory(t):
+    """More rows than fit into the memory that DuckDB may take."""
+    a = genlog(t.path("a.jsonl"), 150000, 7)
+    for engine in ("python", "duckdb"):
+        compact(t, a, "-o", t.path(f"{engine}.parquet"), "--memory", "384M", engine=engine)
+        t.equal(read(t, "count", t.path(f"{engine}.parquet")), 150000, f"{engine}: rows")
+
+
+@test(deadline=120, probe=False)
 def store_source(t):
     """Logs in an object store (moto): report and compact read them there."""
     port = free_port()

@@ -131,8 +131,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->compression = arg;
 		return 0;
 	case OPT_MEMORY:
-		if (!parse_size(arg, &o->memory) || o->memory < 128 << 20)
-			rp_refuse("--memory %s: a size of 128M or more", arg);
+		if (!parse_size(arg, &o->memory) || o->memory < 384 << 20)
+			rp_refuse("--memory %s: a size of 384M or more", arg);
 		return 0;
 	case OPT_THREADS:
 		if (!parse_size(arg, &n) || n < 1 || n > 256)
@@ -281,16 +281,32 @@ static int put_in_place(const char *made, const char *out, bool dir)
 /* ---- the work ---- */
 
 struct counts {
-	uint64_t records, torn, foreign;
+	uint64_t records, torn, foreign, longest; /* longest: bytes of a row */
 };
 
-static int pump(struct rp_reader *r, struct rp_duckdb *db, struct counts *c)
+static int put(int fd, const char *p, size_t n)
+{
+	while (n) {
+		ssize_t w = write(fd, p, n);
+
+		if (w < 0)
+			return -errno;
+		p += w;
+		n -= (size_t)w;
+	}
+	return 0;
+}
+
+/*
+ * All rows into a file first: of a pipe DuckDB keeps in memory whatever it has read.
+ */
+static int pump(struct rp_reader *r, int fd, struct counts *c)
 {
 	struct rp_buf b = { 0 };
 	struct rp_line l;
 	const char *p;
 	char host[8];
-	size_t n;
+	size_t n, before;
 	int e = 0;
 
 	while (!stopped && !e && (e = rp_reader_next(r, &p, &n)) > 0) {
@@ -303,16 +319,19 @@ static int pump(struct rp_reader *r, struct rp_duckdb *db, struct counts *c)
 			e = 0;
 			continue;
 		}
+		before = b.n;
 		rp_flat_row(&b, &l, c->records++);
+		if (b.n - before > c->longest)
+			c->longest = b.n - before;
 		if (b.oom)
 			e = -ENOMEM;
 		else if (b.n >= BATCH) {
-			e = rp_duckdb_write(db, b.p, b.n);
+			e = put(fd, b.p, b.n);
 			b.n = 0;
 		}
 	}
 	if (!e && !stopped && b.n)
-		e = rp_duckdb_write(db, b.p, b.n);
+		e = put(fd, b.p, b.n);
 	free(b.p);
 	return stopped ? -EINTR : e;
 }
@@ -340,9 +359,8 @@ static int make_dir(const char *path)
 
 static int compact(const struct options *o)
 {
-	struct rp_duckdb db = { .rows = -1, .out = -1, .err = -1 };
+	struct rp_duckdb db = { .out = -1, .err = -1 };
 	struct rp_flat_out f = {
-		.input = RP_DUCKDB_INPUT,
 		.partition = o->partition,
 		.compression = o->compression,
 		.memory = o->memory,
@@ -352,7 +370,8 @@ static int compact(const struct options *o)
 		.threads = o->partition || o->file_size ? 1 : o->threads,
 	};
 	bool dir = o->partition || o->file_size, staged = false;
-	char *stage = NULL, *made = NULL, err[1024] = "";
+	char *stage = NULL, *made = NULL, *rows = NULL, err[1024] = "";
+	int fd = -1;
 	struct rp_source *src = NULL;
 	struct counts c = { 0 };
 	uint64_t result[2] = { 0 };
@@ -388,30 +407,37 @@ static int compact(const struct options *o)
 		made = NULL;
 		goto cleanup;
 	}
+	if (asprintf(&rows, "%s/rows.jsonl", stage) < 0) {
+		rows = NULL;
+		goto cleanup;
+	}
 	f.stage = stage;
 	f.path = made;
-	rp_flat_sql(&sql, &f);
-	rp_buf_put(&sql, "", 1);
-	if (sql.oom)
-		goto cleanup;
+	f.input = rows;
 	e = make_dir(stage);
 	if (e) {
 		snprintf(err, sizeof(err), "can't make %s: %s", stage, strerror(-e));
 		goto cleanup;
 	}
 	staged = true;
-	e = rp_duckdb_start(&db, sql.p, err, sizeof(err));
-	if (e)
-		goto cleanup;
-	e = pump(rp_source_reader(src), &db, &c);
+	fd = open(rows, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	e = fd < 0 ? -errno : pump(rp_source_reader(src), fd, &c);
+	if (e && e != -EINTR)
+		snprintf(err, sizeof(err), "can't write %s: %s", rows, strerror(-e));
 	if (!e && !c.records) {
 		e = -ENODATA;
 		snprintf(err, sizeof(err), "no record in %llu lines of %zu files: %s is not made",
 			 (unsigned long long)rp_reader_stats(rp_source_reader(src))->lines,
 			 rp_reader_files(rp_source_reader(src)), o->out);
 	}
-	if (!e || e == -EPIPE) /* it has gone, and says why */
-		e = rp_duckdb_finish(&db, result, err, sizeof(err));
+	if (!e) {
+		f.longest = c.longest;
+		rp_flat_sql(&sql, &f);
+		rp_buf_put(&sql, "", 1);
+		e = sql.oom ? -ENOMEM : rp_duckdb_start(&db, sql.p, err, sizeof(err));
+	}
+	if (!e)
+		e = rp_duckdb_finish(&db, &stopped, result, err, sizeof(err));
 	if (!e) {
 		e = put_in_place(made, o->out, dir);
 		if (e)
@@ -426,11 +452,14 @@ cleanup:
 		rp_say("%s", *err ? err : strerror(-e));
 	else if (e)
 		rp_say("stopped: %s is not made", o->out);
+	if (fd >= 0)
+		close(fd);
 	if (staged)
 		remove_tree(stage, 0);
 	rp_source_close(src);
 	free(stage);
 	free(made);
+	free(rows);
 	free(sql.p);
 	return e ? RP_EXIT_FAILED : RP_EXIT_OK;
 }

@@ -6,6 +6,7 @@
 #ifndef REQPROBE_REPORT_COMPACT_H
 #define REQPROBE_REPORT_COMPACT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -37,6 +38,7 @@ struct rp_flat_out {
 	const char *partition;		       /* "day,model", or NULL */
 	const char *compression;	       /* "zstd", "snappy" */
 	uint64_t memory, row_group, file_size; /* bytes, rows, bytes; file_size 0: one file */
+	uint64_t longest;		       /* bytes of the longest row */
 	unsigned threads;
 };
 /* The SQL that does it; its one result are two numbers: rows written, duplicates. */
@@ -52,18 +54,16 @@ struct rp_duckdb {
 	char version[64];
 	/* while it runs */
 	pid_t pid;
-	int rows;     /* rows are written here; it reads them from RP_DUCKDB_INPUT */
 	int out, err; /* what it says */
 };
-#define RP_DUCKDB_INPUT "/dev/stdin"
 /* given: a path, or NULL: REQPROBE_DUCKDB, duckdb in PATH, python3 in PATH with the
  * module. -ENOENT and one line in err that says how to get it. */
 int rp_duckdb_find(const char *given, struct rp_duckdb *d, char *err, size_t errlen);
 int rp_duckdb_start(struct rp_duckdb *d, const char *sql, char *err, size_t errlen);
-/* All of it, or -errno: -EPIPE when DuckDB has gone. */
-int rp_duckdb_write(struct rp_duckdb *d, const char *p, size_t n);
-/* No more rows: waits for it. 0 and the two numbers; -EIO and its complaint in one line. */
-int rp_duckdb_finish(struct rp_duckdb *d, uint64_t result[2], char *err, size_t errlen);
+/* Waits for it. 0 and the two numbers; -EIO and its complaint in one line; -EINTR when a
+ * signal came and *stop says so. */
+int rp_duckdb_finish(struct rp_duckdb *d, const volatile sig_atomic_t *stop, uint64_t result[2],
+		     char *err, size_t errlen);
 /* Gives it up, if it runs. */
 void rp_duckdb_stop(struct rp_duckdb *d);
 

@@ -69,30 +69,23 @@ static void become(char *const argv[], int in, int out, int err)
 
 static int run(struct rp_duckdb *d, char *const argv[])
 {
-	int rows[2] = { -1, -1 }, err = 0;
+	int in = open("/dev/null", O_RDONLY | O_CLOEXEC), err = 0;
 
 	d->pid = 0;
-	d->rows = -1;
 	d->out = memfd_create("duckdb-out", MFD_CLOEXEC);
 	d->err = memfd_create("duckdb-err", MFD_CLOEXEC);
-	if (d->out < 0 || d->err < 0 || pipe2(rows, O_CLOEXEC) < 0)
+	if (in < 0 || d->out < 0 || d->err < 0)
 		err = -errno;
 	if (!err) {
-		/* fewer turns between the two */
-		fcntl(rows[1], F_SETPIPE_SZ, 1 << 20);
 		d->pid = fork();
 		if (d->pid < 0)
 			err = -errno;
 		else if (!d->pid)
-			become(argv, rows[0], d->out, d->err);
-		else
-			d->rows = rows[1];
+			become(argv, in, d->out, d->err);
 	}
-	if (rows[0] >= 0)
-		close(rows[0]);
+	if (in >= 0)
+		close(in);
 	if (err) {
-		if (rows[1] >= 0)
-			close(rows[1]);
 		d->pid = 0;
 		rp_duckdb_stop(d);
 	}
@@ -123,24 +116,24 @@ static void said(int fd, char *to, size_t size)
 
 static void close_all(struct rp_duckdb *d)
 {
-	if (d->rows >= 0)
-		close(d->rows);
 	if (d->out >= 0)
 		close(d->out);
 	if (d->err >= 0)
 		close(d->err);
-	d->rows = d->out = d->err = -1;
+	d->out = d->err = -1;
 }
 
 /* Its exit status; -1: it ended by a signal. */
-static int reap(struct rp_duckdb *d)
+static int reap(struct rp_duckdb *d, const volatile sig_atomic_t *stop)
 {
 	int st = 0;
 	pid_t p;
 
 	do
 		p = waitpid(d->pid, &st, 0);
-	while (p < 0 && errno == EINTR);
+	while (p < 0 && errno == EINTR && !(stop && *stop));
+	if (p < 0 && errno == EINTR)
+		return -1; /* it is still there, for rp_duckdb_stop() */
 	d->pid = 0;
 	return p > 0 && WIFEXITED(st) ? WEXITSTATUS(st) : -1;
 }
@@ -156,9 +149,7 @@ static bool answers(struct rp_duckdb *d)
 	d->python = is_python(d->path);
 	if (run(d, d->python ? py : tool))
 		return false;
-	close(d->rows);
-	d->rows = -1;
-	ok = reap(d) == 0;
+	ok = reap(d, NULL) == 0;
 	n = pread(d->out, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = 0;
 	close_all(d);
@@ -172,7 +163,7 @@ int rp_duckdb_find(const char *given, struct rp_duckdb *d, char *err, size_t err
 {
 	const char *env = getenv("REQPROBE_DUCKDB");
 
-	*d = (struct rp_duckdb){ .rows = -1, .out = -1, .err = -1 };
+	*d = (struct rp_duckdb){ .out = -1, .err = -1 };
 	if (!given && env && *env)
 		given = env;
 	if (given) {
@@ -209,31 +200,17 @@ int rp_duckdb_start(struct rp_duckdb *d, const char *sql, char *err, size_t errl
 	return e;
 }
 
-int rp_duckdb_write(struct rp_duckdb *d, const char *p, size_t n)
-{
-	while (n) {
-		ssize_t w = write(d->rows, p, n);
-
-		if (w < 0 && errno == EINTR)
-			return -EINTR;
-		if (w < 0)
-			return -errno;
-		p += w;
-		n -= (size_t)w;
-	}
-	return 0;
-}
-
-int rp_duckdb_finish(struct rp_duckdb *d, uint64_t result[2], char *err, size_t errlen)
+int rp_duckdb_finish(struct rp_duckdb *d, const volatile sig_atomic_t *stop, uint64_t result[2],
+		     char *err, size_t errlen)
 {
 	char text[4096], *line, *end;
 	unsigned long long a = 0, b = 0;
 	ssize_t n;
 	int st;
 
-	close(d->rows);
-	d->rows = -1;
-	st = reap(d);
+	st = reap(d, stop);
+	if (d->pid)
+		return -EINTR;
 	n = pread(d->out, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = 0;
 	/* the last line, should it have told something before */
@@ -268,7 +245,7 @@ void rp_duckdb_stop(struct rp_duckdb *d)
 {
 	if (d->pid > 0) {
 		kill(d->pid, SIGKILL);
-		reap(d);
+		reap(d, NULL);
 	}
 	close_all(d);
 }

@@ -252,7 +252,8 @@ void rp_flat_sql(struct rp_buf *b, const struct rp_flat_out *o)
 {
 	bool many = o->partition || o->file_size;
 
-	LIT(b, "SET enable_progress_bar=false; SET memory_limit='");
+	LIT(b,
+	    "SET enable_progress_bar=false; SET preserve_insertion_order=false; SET memory_limit='");
 	rp_buf_u64(b, o->memory);
 	LIT(b, "B'; SET threads=");
 	rp_buf_u64(b, o->threads);
@@ -269,7 +270,8 @@ void rp_flat_sql(struct rp_buf *b, const struct rp_flat_out *o)
 	LIT(b, "/rows.db' AS stage; CREATE TABLE stage.r AS SELECT * FROM read_json(");
 	quoted(b, o->input);
 	LIT(b, ", format='newline_delimited', compression='uncompressed', maximum_object_size=");
-	rp_buf_u64(b, 2 * RP_LINE_MAX);
+	/* its buffers are twice as large, for each thread */
+	rp_buf_u64(b, o->longest > 1 << 20 ? o->longest : 1 << 20);
 	LIT(b, ", columns=");
 	input_columns(b);
 	LIT(b, "); CREATE TABLE stage.d AS SELECT k0, k1, min(n) AS n FROM stage.r GROUP BY k0, k1 "
