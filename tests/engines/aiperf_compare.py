@@ -95,16 +95,6 @@ def aiperf_table(t):
 
 # ---------------------------------------------------------------- running AIPerf
 
-def hurry(*pids):
-    """Real-time priority for the server's threads; how to run AIPerf above them. The
-    question is what either side measures, not what else the machine does. []: may not."""
-    if subprocess.run(["chrt", "-r", "2", "true"], capture_output=True).returncode:
-        return []
-    for pid in pids:
-        subprocess.run(["chrt", "-a", "-r", "-p", "1", str(pid)], capture_output=True)
-    return ["chrt", "-r", "2"]
-
-
 def profile(t, port, rows, *args, name, how=(), streaming=True, timeout=120):
     """One run of AIPerf over these rows (single turns), in order: its folder."""
     tokenizer = t.path("tokenizer")

@@ -408,8 +408,10 @@ def aiperf(t, line, srv, port, requests, extra):
         raise Skip(f"no tokenizer can be made: {r.stderr.strip()[-200:]}")
     p = t.probe(srv)
     with open(t.path("aiperf.log"), "wb") as log:
-        b = line.spawn("b", [exe, "profile", "--url", f"http://{line.a4}:{port}", "--model-names", "m", "--tokenizer", tok,
+        b = line.spawn("b", hurry(srv.pid) + [exe, "profile", "--url", f"http://{line.a4}:{port}", "--model-names", "m", "--tokenizer", tok,
                              "--endpoint-type", "chat", "--streaming", "--request-count", str(requests), "--concurrency", "1",
+                             # at a rate, however high: without one its timing process polls, and takes a core
+                             "--request-rate", "100", "--arrival-pattern", "constant",
                              "--isl", "40", "--osl", "16", "--network-latency-automatic", "--ui", "none",
                              "--output-artifact-dir", out, "--extra-inputs", json.dumps(extra)], stdout=log, stderr=log, cwd=t.dir)
     b.wait(timeout=150)
