@@ -385,7 +385,7 @@ def pcap_not_http(t):
     by, s, err = pcap(t, g.by_time(tls, h2, ssh, other, slow))
     t.equal(s["unobserved_connections"], {"tls": 1, "http2": 1, "other": 0, "io_uring": 0}, "unobserved")
     t.equal([(x["x_request_id"], x["end"], x["flags"], x["bytes"]) for r in by.values() for x in r],
-            [("slow", "complete", [], {"request": 74, "response": 72})], "the one request")
+            [("slow", "complete", [], {"request": 74, "response": 72, "request_body": 2, "response_body": 2})], "the one request")
     t.equal(s["bytes"]["lost"], 0, "bytes lost")
     by, s, err = pcap(t, g.by_time(tls, h2, ssh, other, slow), "--port", 8000, "--port", 443)
     t.equal(s["unobserved_connections"], {"tls": 1, "http2": 0, "other": 1, "io_uring": 0}, "unobserved with --port")
