@@ -379,7 +379,8 @@ def check_answer(f, a, r, e, spec=False, told=None):
     x, u = who(a), a.usage
     f.equal((a.end, a.status), ("complete", 200), "answers", x)
     f.equal((r["end"], r["status"], r["error"]), ("complete", 200, None), "end, status, error", x)
-    f.equal(r["flags"], [], "flags", x)
+    # eight long streams at once may be more than this client takes; the live tests have that flag
+    f.equal([k for k in r["flags"] if k != "slow_client"], [], "flags", x)
     f.equal(r["id"], a.id, "id", x)
     f.equal(r["stream"], a.ask.stream, "stream", x)
     f.equal(r["operation"], "chat" if "chat" in a.ask.path else "text_completion", "operation", x)
@@ -757,7 +758,7 @@ def client_disconnect(t, e):
             f.check(r["request_ids"] and ours(r["request_ids"][0], a.id), "mid-stream: joined", lambda: f"{a.xid}: {r['request_ids']} {r['missing'].get('metrics')}")
             f.check(n is not None and seen <= n < 1500, "mid-stream: tokens.completion", lambda: f"{a.xid}: {n}, the client saw {seen} events with text, 1500 were asked for")
             f.check(None not in (m["queue_time_ms"], m["time_to_first_token_ms"], m["generation_time_ms"]), "mid-stream: metrics", lambda: f"{a.xid}: {m} {r['missing']}")
-            f.equal(r["server_timing"]["ttft_ms"] is not None, True, "mid-stream: ttft_ms", a.xid)
+            f.check(r["server_timing"]["ttft_ms"] is not None or not seen, "mid-stream: ttft_ms", lambda: f"{a.xid}: {r['missing']} {r['server_timing']} {r['flags']}, the client saw {seen}")
         elif a in quitters:
             f.equal((r["end"], r["server_timing"]["ttft_ms"]), ("client_disconnect", None), "in the queue: end, ttft_ms", a.xid)
             f.check(m["time_to_first_token_ms"] is None and m["generation_time_ms"] is None, "in the queue: metrics", lambda: f"{a.xid}: {m}")
