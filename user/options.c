@@ -43,6 +43,8 @@ static const char doc[] =
 	"  reqprobe replay FILE    the records of a recording (no root)\n"
 	"  reqprobe rtt HOST:PORT  TCP handshakes on an interval (no root; rtt --help)\n"
 	"  reqprobe calibrate DIR  AIPerf's figures without the network (no root; calibrate --help)\n"
+	"  reqprobe report LOG...  percentiles and totals of records (no root; report --help)\n"
+	"  reqprobe compact LOG... the same records as Parquet (no root; compact --help)\n"
 	"  reqprobe metrics        every metric, its formula, and why some can't be known (no root)\n"
 	"  reqprobe pcap FILE      the same from a packet capture, - for standard input (no root)\n"
 	"  reqprobe pcap -i IFACE --port N\n"

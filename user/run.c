@@ -154,7 +154,9 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 		rp_say("no memory");
 		return RP_EXIT_FAILED;
 	}
-	if (!jsonl && (!tty || o->verb == RP_VERB_REPLAY))
+	/* --log has the records: once is enough, where nobody reads them as they come */
+	if (!jsonl && !(o->log.dir && o->verb == RP_VERB_WATCH) &&
+	    (!tty || o->verb == RP_VERB_REPLAY))
 		jsonl = "-";
 	if (jsonl) {
 		if (rp_jsonl_open(jsonl, &r->jsonl, err, sizeof(err))) {

@@ -385,6 +385,7 @@ static void bad_lines(void **state)
 		"{\"schema\":null}",
 		"{\"schema\":\"reqprobe.request/2\"}",
 		"{\"schema\":\"reqprobe.step/1\",\"seq\":1}",
+		"{\"schema\":\"reqprobe.step/1\",\"stream\":3,\"tokens\":7,\"end\":{}}",
 		"{\"metadata\":{\"session_num\":0},\"metrics\":{}}",
 		R "\"schema\":\"other\"}",
 	};

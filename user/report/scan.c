@@ -618,12 +618,13 @@ int rp_line_scan(const char *p, size_t n, struct rp_line *l)
 	if (memchr(p, 0, n))
 		return -EBADMSG;
 	p = top(&s, blanks(p));
-	if (!p)
-		return -EBADMSG;
-	p = blanks(p);
+	p = p ? blanks(p) : NULL;
+	/* a schema of another name may have members of other types */
+	if (l->v[RP_LEAF_SCHEMA].p && !rp_slice_is(&l->v[RP_LEAF_SCHEMA], "reqprobe.request/1"))
+		return -ENOMSG;
 	if (p != s.end)
 		return -EBADMSG;
-	return rp_slice_is(&l->v[RP_LEAF_SCHEMA], "reqprobe.request/1") ? 0 : -ENOMSG;
+	return l->v[RP_LEAF_SCHEMA].p ? 0 : -ENOMSG;
 }
 
 /* ---- values ---- */
