@@ -935,6 +935,43 @@ static void bodies(void **st)
 	world_end(w);
 }
 
+/* A prompt may hold what looks like a request: of a form or plain text nothing is read. */
+static void forms(void **st)
+{
+	static const char *const body[] = {
+		"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nSum up "
+		"{\"model\":\"SECRET\",\"max_tokens\":7,\"stream\":true}\r\n--b--\r\n",
+		"prompt=[{\"model\":\"SECRET\",\"max_tokens\":7}]&n=2",
+		" \r\n words {\"request_id\":\"SECRET\",\"model\":\"SECRET\",\"max_tokens\":7}",
+	};
+	const size_t n = sizeof(body) / sizeof(*body);
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	for (size_t i = 0; i < n; i++) {
+		post(w, (1000 + 100 * (int64_t)i) * MS, "/v1/audio/transcriptions", body[i]);
+		tx(w, 1, (1050 + 100 * (int64_t)i) * MS,
+		   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
+		   "{\"text\":1}");
+	}
+	/* JSON it is, whatever stands before its first bracket */
+	post(w, 2000 * MS, "/v1/chat/completions",
+	     "\xef\xbb\xbf \r\n\t \n   {\"model\":\"m\",\"max_tokens\":7,\"messages\":[]}");
+	tx(w, 1, 2010 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(w->n, n + 1);
+	for (size_t i = 0; i <= n; i++) {
+		const struct rp_record *r = &w->rec[i];
+
+		assert_string_equal(r->model, i < n ? "" : "m");
+		assert_string_equal(r->request_model, i < n ? "" : "m");
+		assert_int_equal(r->max_tokens, i < n ? RP_NONE : 7);
+		assert_null(strstr(w->json[i], "SECRET"));
+	}
+	world_end(w);
+}
+
 static void embeddings(void **st)
 {
 	struct world *w = world_new();
@@ -1278,6 +1315,7 @@ int main(void)
 		cmocka_unit_test(media),	cmocka_unit_test(embeddings),
 		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
 		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
+		cmocka_unit_test(forms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -740,6 +740,27 @@ static void start_line(struct http *h, const uint8_t *in, uint8_t *keep, size_t 
 			keep[from] = 'x';
 }
 
+/*
+ * Does the request's body begin as JSON does? A form or plain text may hold what looks
+ * like it, in the prompt: nothing of that is read. Servers take JSON whatever its
+ * Content-Type says, so the first character decides; a gap before it is no JSON.
+ */
+static bool is_json(struct http *h, const uint8_t *in, uint8_t *keep, size_t n)
+{
+	static const uint8_t blank[] = " \t\r\n\xef\xbb\xbf"; /* and a byte order mark */
+
+	for (size_t i = 0; i < n && !h->req_begun; i++) {
+		if (memchr(blank, in[i], sizeof(blank) - 1)) {
+			if (keep) /* filler is no blank */
+				keep[i] = in[i];
+			continue;
+		}
+		h->req_begun = true;
+		h->req_text = in[i] != '{' && in[i] != '[';
+	}
+	return h->req_begun && !h->req_text;
+}
+
 static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
 			  size_t n, int64_t ts)
 {
@@ -787,12 +808,14 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 				if (h->rx == h->head)
 					advance(c);
 				rp_json_init(&h->req_json, RP_JSON_REQUEST_BODY);
+				h->req_begun = h->req_text = false;
 			}
 			break;
 		case RP_HTTP1_BODY:
 			if (h->rx)
 				body_bytes(h->rx, RP_RX, it.len, ts);
-			if (h->rx && h->rx->recorded)
+			if (h->rx && h->rx->recorded &&
+			    is_json(h, in + pos + it.pos, k ? k + it.pos : NULL, it.len))
 				rp_json_feed(&h->req_json, in + pos + it.pos, k ? k + it.pos : NULL,
 					     it.len);
 			break;
@@ -890,6 +913,8 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 			body_bytes_gap(q, dir, it.len, ts, why);
 			if (q->recorded)
 				rp_json_gap(&h->req_json);
+			h->req_text |= !h->req_begun;
+			h->req_begun = true;
 		} else if (q) {
 			q->r.bytes_tx += used;
 			body_bytes_gap(q, dir, it.len, ts, why);

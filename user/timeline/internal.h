@@ -52,6 +52,7 @@ struct session {
 struct http {
 	struct rp_http1 req, resp;
 	struct rp_json req_json, json; /* request body; response body or event */
+	bool req_begun, req_text;      /* its first character was seen, and is no JSON's */
 	struct rp_sse sse;
 	struct request *rx;	     /* whose request is being received */
 	struct request *head, *tail; /* oldest first: head owns the response being sent */
