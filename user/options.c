@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <argp.h>
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -118,33 +119,28 @@ void rp_refuse(const char *fmt, ...)
 	exit(RP_EXIT_USAGE);
 }
 
-static bool parse_size(const char *s, uint64_t min, uint64_t max, uint64_t *out)
+bool rp_parse_size(const char *s, const char *units, uint64_t min, uint64_t max, uint64_t *out)
 {
+	unsigned shift = 0;
+	const char *u;
 	char *end;
-	unsigned long long v;
+	uint64_t v;
 
+	if (*s < '0' || *s > '9') /* strtoull() takes blanks and signs */
+		return false;
 	errno = 0;
 	v = strtoull(s, &end, 10);
-	if (errno || end == s || *s == '-')
+	if (errno)
 		return false;
-	switch (*end) {
-	case 'G':
-	case 'g':
-		v <<= 10; /* fall through */
-	case 'M':
-	case 'm':
-		v <<= 10; /* fall through */
-	case 'K':
-	case 'k':
-		v <<= 10;
-		end++;
-		break;
-	default:
-		break;
+	if (*end) {
+		u = strchr(units, toupper((unsigned char)*end));
+		if (!u || end[1])
+			return false;
+		shift = 10 * (unsigned)(u - units + 1);
 	}
-	if (*end || v < min || v > max)
+	if (v > max >> shift || v << shift < min)
 		return false;
-	*out = v;
+	*out = v << shift;
 	return true;
 }
 
@@ -186,7 +182,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			st->child_inputs[i] = o;
 		return 0;
 	case 'p':
-		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 1 << 30, &n))
+		if (!rp_parse_size(arg, "", 1, 1 << 30, &n))
 			rp_refuse("--pid %s is no process id", arg);
 		if (o->n_pids == RP_MAX_PIDS)
 			rp_refuse("at most %d --pid", RP_MAX_PIDS);
@@ -199,7 +195,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->iface = arg;
 		return 0;
 	case OPT_PORT:
-		if (arg[strspn(arg, "0123456789")] || !parse_size(arg, 1, 65535, &n))
+		if (!rp_parse_size(arg, "", 1, 65535, &n))
 			rp_refuse("--port %s: a number from 1 to 65535", arg);
 		if (o->n_ports == RP_MAX_PORTS)
 			rp_refuse("at most %d --port", RP_MAX_PORTS);
@@ -260,20 +256,21 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->verbose++;
 		return 0;
 	case OPT_MEMORY:
-		if (!parse_size(arg, 16 << 20, 1ULL << 40, &o->memory))
+		if (!rp_parse_size(arg, "KMG", 16 << 20, 1ULL << 40, &o->memory))
 			rp_refuse("--memory %s: a size of 16M or more", arg);
 		return 0;
 	case OPT_RING:
-		if (!parse_size(arg, 64 << 10, 1 << 30, &o->ring) || (o->ring & (o->ring - 1)))
+		if (!rp_parse_size(arg, "KMG", 64 << 10, 1 << 30, &o->ring) ||
+		    (o->ring & (o->ring - 1)))
 			rp_refuse("--ring %s: a power of two from 64K to 1G", arg);
 		return 0;
 	case OPT_PAYLOAD:
-		if (!parse_size(arg, 256, 4 << 20, &o->payload))
+		if (!rp_parse_size(arg, "KMG", 256, 4 << 20, &o->payload))
 			rp_refuse("--payload %s: a size from 256 to 4M", arg);
 		return 0;
 	case OPT_MAX_REQ:
 	case OPT_MAX_CONN:
-		if (!parse_size(arg, 1, 1 << 20, &n))
+		if (!rp_parse_size(arg, "KMG", 1, 1 << 20, &n))
 			rp_refuse("--max-%s %s: a number from 1 to 1M",
 				  key == OPT_MAX_REQ ? "requests" : "connections", arg);
 		if (key == OPT_MAX_REQ)

@@ -54,6 +54,13 @@ struct rp_options {
 	struct rp_otlp_options otlp;
 };
 
+/*
+ * "64M": decimal digits, and one of `units` after them or none, in either case: units
+ * "KMG" makes K 1024, M that squared and so on. False, and *out untouched, when s is no
+ * such number, or below min or above max (however large).
+ */
+bool rp_parse_size(const char *s, const char *units, uint64_t min, uint64_t max, uint64_t *out);
+
 /* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */
 void rp_refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 

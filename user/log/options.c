@@ -46,39 +46,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static bool number(const char **s, uint64_t *v)
-{
-	char *end;
-
-	errno = 0;
-	*v = strtoull(*s, &end, 10);
-	if (errno || end == *s || **s < '0' || **s > '9')
-		return false;
-	*s = end;
-	return true;
-}
-
-static bool size(const char *s, uint64_t min, uint64_t max, uint64_t *out)
-{
-	static const char units[] = "KkMmGgTt";
-	uint64_t v;
-	const char *u;
-	unsigned shift = 0;
-
-	if (!number(&s, &v))
-		return false;
-	if (*s) {
-		u = strchr(units, *s++);
-		if (!u || *s)
-			return false;
-		shift = 10 * (unsigned)((u - units) / 2 + 1);
-	}
-	if (v > max >> shift || v << shift < min)
-		return false;
-	*out = v << shift;
-	return true;
-}
-
 static bool duration(const char *s, int64_t min, int64_t max, int64_t *out)
 {
 	static const struct {
@@ -116,7 +83,7 @@ static void parse_compress(struct rp_log_options *o, const char *arg)
 	for (int i = 0; i < 3; i++) {
 		if (strlen(names[i]) != n || strncmp(arg, names[i], n) != 0)
 			continue;
-		if (l && (i == RP_LOG_NONE || !number(&l, &level) || *l || level < 1 || level > 9))
+		if (l && (i == RP_LOG_NONE || !rp_parse_size(l, "", 1, 9, &level)))
 			break;
 		o->compress = (enum rp_log_compress)i;
 		o->level = (int)level;
@@ -143,7 +110,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->dir = arg;
 		return 0;
 	case OPT_ROTATE_SIZE:
-		if (!size(arg, 64 << 10, 4ULL << 30, &o->rotate_bytes))
+		if (!rp_parse_size(arg, "KMGT", 64 << 10, 4ULL << 30, &o->rotate_bytes))
 			rp_refuse("--log-rotate-size %s: a size from 64K to 4G", arg);
 		return 0;
 	case OPT_ROTATE_TIME:
@@ -151,11 +118,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			rp_refuse("--log-rotate-time %s: a time from 1s to 366d", arg);
 		return 0;
 	case OPT_KEEP_SIZE:
-		if (!size(arg, 1 << 20, 1ULL << 60, &o->keep_bytes))
+		if (!rp_parse_size(arg, "KMGT", 1 << 20, 1ULL << 60, &o->keep_bytes))
 			rp_refuse("--log-keep-size %s: a size of 1M or more", arg);
 		return 0;
 	case OPT_KEEP_FILES:
-		if (!size(arg, 1, 100000, &o->keep_files) || arg[strspn(arg, "0123456789")])
+		if (!rp_parse_size(arg, "", 1, 100000, &o->keep_files))
 			rp_refuse("--log-keep-files %s: a number from 1 to 100000", arg);
 		return 0;
 	case OPT_KEEP_AGE:
@@ -174,7 +141,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		parse_compress(o, arg);
 		return 0;
 	case OPT_QUEUE:
-		if (!size(arg, 1 << 20, 1ULL << 32, &o->queue_bytes))
+		if (!rp_parse_size(arg, "KMGT", 1 << 20, 1ULL << 32, &o->queue_bytes))
 			rp_refuse("--log-queue %s: a size from 1M to 4G", arg);
 		return 0;
 	case OPT_S3:

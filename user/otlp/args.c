@@ -109,32 +109,12 @@ static const char *one_of(const char *name, const char *s, const char *const *na
 
 static uint64_t a_number(const char *name, const char *s, uint64_t min, uint64_t max, bool size)
 {
-	char *end;
-	unsigned long long v;
-	int shift = 0;
+	uint64_t v;
 
-	errno = 0;
-	v = strtoull(s, &end, 10);
-	if (size && *end && !end[1])
-		switch (*end) {
-		case 'G':
-		case 'g':
-			shift += 10; /* fall through */
-		case 'M':
-		case 'm':
-			shift += 10; /* fall through */
-		case 'K':
-		case 'k':
-			shift += 10;
-			end++;
-			break;
-		default:
-			break;
-		}
-	if (errno || end == s || *s == '-' || *end || v > max >> shift || v << shift < min)
+	if (!rp_parse_size(s, size ? "KMG" : "", min, max, &v))
 		rp_refuse("%s %s: a %s from %llu to %llu", name, s, size ? "size" : "number",
 			  (unsigned long long)min, (unsigned long long)max);
-	return v << shift;
+	return v;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *st)

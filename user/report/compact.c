@@ -72,29 +72,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static bool parse_size(const char *s, uint64_t *v)
-{
-	char *end;
-
-	errno = 0;
-	*v = strtoull(s, &end, 10);
-	if (errno || end == s || *s == '-' || *s == '+' || *v > 1ULL << 40)
-		return false;
-	switch (*end | 0x20) {
-	case 'g':
-		*v <<= 10; /* fall through */
-	case 'm':
-		*v <<= 10; /* fall through */
-	case 'k':
-		*v <<= 10;
-		end++;
-		break;
-	default:
-		break;
-	}
-	return !*end;
-}
-
 static const struct argp argp;
 
 static error_t parse(int key, char *arg, struct argp_state *st)
@@ -117,12 +94,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->partition = arg;
 		return 0;
 	case OPT_FILE_SIZE:
-		if (!parse_size(arg, &o->file_size) || o->file_size < 1 << 20)
+		if (!rp_parse_size(arg, "KMG", 1 << 20, 1ULL << 60, &o->file_size))
 			rp_refuse("--file-size %s: a size of 1M or more", arg);
 		return 0;
 	case OPT_ROW_GROUP:
-		if (!parse_size(arg, &o->row_group) || o->row_group < 2048 ||
-		    o->row_group > 1 << 24)
+		if (!rp_parse_size(arg, "KMG", 2048, 1 << 24, &o->row_group))
 			rp_refuse("--row-group %s: a number from 2048 to 16777216", arg);
 		return 0;
 	case OPT_COMPRESSION:
@@ -131,11 +107,11 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->compression = arg;
 		return 0;
 	case OPT_MEMORY:
-		if (!parse_size(arg, &o->memory) || o->memory < 384 << 20)
+		if (!rp_parse_size(arg, "KMG", 384 << 20, 1ULL << 60, &o->memory))
 			rp_refuse("--memory %s: a size of 384M or more", arg);
 		return 0;
 	case OPT_THREADS:
-		if (!parse_size(arg, &n) || n < 1 || n > 256)
+		if (!rp_parse_size(arg, "KMG", 1, 256, &n))
 			rp_refuse("--threads %s: a number from 1 to 256", arg);
 		o->threads = (unsigned)n;
 		return 0;

@@ -107,25 +107,6 @@ static void parse_by(struct rp_report_options *o, const char *s)
 	}
 }
 
-static bool parse_memory(const char *s, uint64_t *v)
-{
-	char *end;
-
-	errno = 0;
-	*v = strtoull(s, &end, 10);
-	if (errno || end == s || *s == '-' || *v > 1ULL << 40)
-		return false;
-	if (*end == 'G' || *end == 'g')
-		*v <<= 30;
-	else if (*end == 'M' || *end == 'm')
-		*v <<= 20;
-	else if (*end == 'K' || *end == 'k')
-		*v <<= 10;
-	else
-		end--;
-	return !end[1] && *v >= 32ULL << 20 && *v <= 1ULL << 44;
-}
-
 static const struct argp argp;
 
 static error_t parse(int key, char *arg, struct argp_state *st)
@@ -161,7 +142,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->all = true;
 		return 0;
 	case OPT_MEMORY:
-		if (!parse_memory(arg, &o->memory))
+		if (!rp_parse_size(arg, "KMG", 32 << 20, 1ULL << 44, &o->memory))
 			rp_refuse("--memory %s: a size of 32M or more", arg);
 		return 0;
 	case 'h':
