@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "run.h"
 #include "source/pcap.h"
 
@@ -21,22 +22,14 @@
 static volatile sig_atomic_t stop_signals, hup_signals;
 static volatile uint64_t stopped_at;
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
-
 static void on_signal(int sig)
 {
 	if (sig == SIGHUP) {
 		hup_signals = 1;
 	} else if (!stop_signals) {
 		stop_signals = 1;
-		stopped_at = now_ns();
-	} else if (now_ns() - stopped_at > SAME_SIGNAL_NS) {
+		stopped_at = rp_now_ns();
+	} else if (rp_now_ns() - stopped_at > SAME_SIGNAL_NS) {
 		_exit(RP_EXIT_OK);
 	}
 }
@@ -98,10 +91,10 @@ static void say_end(const struct rp_run *r, struct rp_pcap *p)
 static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)
 {
 	const struct rp_options *o = r->o;
-	uint64_t end = o->duration_s > 0 ? now_ns() + (uint64_t)(o->duration_s * 1e9) : 0;
+	uint64_t end = o->duration_s > 0 ? rp_now_ns() + (uint64_t)(o->duration_s * 1e9) : 0;
 	int n = 1;
 
-	while (!stop_signals && !(end && now_ns() >= end)) {
+	while (!stop_signals && !(end && rp_now_ns() >= end)) {
 		n = rp_pcap_read(p, o->iface ? WAIT_MS : 0, err, errlen);
 		if (n < 0 || (!n && !o->iface))
 			break;
@@ -117,9 +110,9 @@ static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)
 /* The kernel hands over a block of packets when it is full, or a little old. */
 static void drain(struct rp_pcap *p, char *err, size_t errlen)
 {
-	uint64_t until = now_ns() + DRAIN_NS;
+	uint64_t until = rp_now_ns() + DRAIN_NS;
 
-	while (now_ns() < until && rp_pcap_read(p, WAIT_MS / 2, err, errlen) >= 0)
+	while (rp_now_ns() < until && rp_pcap_read(p, WAIT_MS / 2, err, errlen) >= 0)
 		;
 }
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "engine/proc.h"
+#include "lib/clock.h"
 #include "lib/map.h"
 #include "run.h"
 
@@ -85,14 +86,6 @@ static volatile uint64_t stopped_at;
 /* timeout(1) and sudo(8) pass a signal on to a group that has it already. */
 #define SAME_SIGNAL_NS 100000000ULL
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
-
 static void on_signal(int sig)
 {
 	if (sig == SIGHUP) {
@@ -101,8 +94,8 @@ static void on_signal(int sig)
 	}
 	if (!stop_signals) {
 		stop_signals = 1;
-		stopped_at = now_ns();
-	} else if (now_ns() - stopped_at > SAME_SIGNAL_NS) {
+		stopped_at = rp_now_ns();
+	} else if (rp_now_ns() - stopped_at > SAME_SIGNAL_NS) {
 		_exit(RP_EXIT_OK); /* the kernel takes the links down with us */
 	}
 }
@@ -112,7 +105,7 @@ static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t
 	return (struct rp_event_hdr){
 		.size = (uint32_t)size,
 		.type = (uint8_t)type,
-		.ts = now_ns(),
+		.ts = rp_now_ns(),
 		.pid = pid,
 	};
 }
@@ -238,12 +231,12 @@ static void look_later(struct watch *w, uint32_t pid)
 	if (w->n_late == LATE_MAX)
 		return; /* an engine that forks this fast has bigger troubles */
 	w->late[w->n_late++] =
-		(struct late){ .pid = pid, .at = now_ns() + late_ms[0] * 1000000ULL };
+		(struct late){ .pid = pid, .at = rp_now_ns() + late_ms[0] * 1000000ULL };
 }
 
 static void look_now(struct watch *w)
 {
-	uint64_t now = now_ns();
+	uint64_t now = rp_now_ns();
 	unsigned i = 0;
 
 	while (i < w->n_late) {
@@ -906,7 +899,7 @@ static void no_hurry(const struct watch *w)
 
 static void loop(struct watch *w)
 {
-	uint64_t end = w->o->duration_s > 0 ? now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
+	uint64_t end = w->o->duration_s > 0 ? rp_now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
 	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
 	int n = 0;
 	bool waiting = false, told = false, hurried = false;
@@ -915,10 +908,10 @@ static void loop(struct watch *w)
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16) {
 			unsigned ms = waiting ? 500 : n > BUSY_EVENTS ? DRAIN_MS : DRAIN_CALM_MS;
-			uint64_t late = now_ns() + ms * 1000000ULL;
+			uint64_t late = rp_now_ns() + ms * 1000000ULL;
 
 			rp_live_wait(w->live, ms);
-			late = now_ns() > late ? now_ns() - late : 0;
+			late = rp_now_ns() > late ? rp_now_ns() - late : 0;
 			if (late > STARVED_NS && !hurried) {
 				bool now = hurry();
 
@@ -937,11 +930,11 @@ static void loop(struct watch *w)
 			hup_signals = 0;
 			rp_run_reopen(&w->run);
 		}
-		if ((end && now_ns() >= end) || w->run.reader_gone)
+		if ((end && rp_now_ns() >= end) || w->run.reader_gone)
 			break;
 		if (orphans(w)) {
-			orphans_at = orphans_at ? orphans_at : now_ns();
-			if (!told && now_ns() - orphans_at > ORPHANS_NS) {
+			orphans_at = orphans_at ? orphans_at : rp_now_ns();
+			if (!told && rp_now_ns() - orphans_at > ORPHANS_NS) {
 				told = true;
 				rp_say("the engine (pid %u) has exited, %zu of its processes still run: %s",
 				       w->t[0].pid, orphans(w),
@@ -953,17 +946,17 @@ static void loop(struct watch *w)
 		}
 		waiting |= told && orphans_at && w->o->wait;
 		if (waiting) {
-			if (now_ns() >= look_at && come_back(w)) {
+			if (rp_now_ns() >= look_at && come_back(w)) {
 				waiting = told = false;
 				rp_say("attached to pid %u (%s) again", w->t[0].pid,
 				       w->t[0].engine->name);
 			}
-			look_at = now_ns() >= look_at ? now_ns() + LOOK_NS : look_at;
+			look_at = rp_now_ns() >= look_at ? rp_now_ns() + LOOK_NS : look_at;
 		} else if (all_gone(w)) {
 			/* its sockets are closed after it is said to have exited */
-			gone_at = gone_at ? gone_at : now_ns();
+			gone_at = gone_at ? gone_at : rp_now_ns();
 			if (rp_timeline_stats(w->run.tl)->in_flight &&
-			    now_ns() - gone_at < LAST_WORDS_NS)
+			    rp_now_ns() - gone_at < LAST_WORDS_NS)
 				continue;
 			gone_at = 0;
 			if (!w->o->wait) {
@@ -1012,7 +1005,7 @@ int rp_watch(const struct rp_options *o)
 	struct rlimit no_core = { 0, 0 };
 	struct rp_httpd *httpd;
 	struct rp_live *live;
-	uint64_t t0 = now_ns();
+	uint64_t t0 = rp_now_ns();
 	char err[512];
 	int st = 0, e;
 
@@ -1115,7 +1108,7 @@ int rp_watch(const struct rp_options *o)
 		drop_capabilities();
 		for (unsigned i = 0; i < w->n; i++)
 			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,
-			       w->t[i].engine->name, (double)(now_ns() - t0) / 1e6);
+			       w->t[i].engine->name, (double)(rp_now_ns() - t0) / 1e6);
 		if (o->verbose)
 			rp_say("memory: ceiling %llu MiB, kernel and ring %zu MiB",
 			       (unsigned long long)(o->memory >> 20), rp_live_memory(live) >> 20);

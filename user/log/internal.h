@@ -179,7 +179,6 @@ struct rp_log {
 	_Atomic bool drop_said; /* of files that were not uploaded */
 };
 
-uint64_t rp_log_now(void);
 /* Threads: no capabilities, no new ones, no haste. */
 void rp_log_thread(const char *name);
 void *rp_log_keeper(void *log); /* upload.c: recovers, then uploads */

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "log/internal.h"
 #include "run.h"
 #include "sink/put.h"
@@ -37,22 +38,6 @@
 #define TRIES 3			/* of what is no matter of space */
 #define QUEUE_BYTES (16u << 20)
 #define OTHER_BYTES (4u << 20) /* compressor, its output, an upload */
-
-uint64_t rp_log_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
-}
-
-static int64_t wall_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (int64_t)t.tv_sec * (int64_t)NS + t.tv_nsec;
-}
 
 static struct timespec until(uint64_t ns)
 {
@@ -196,7 +181,7 @@ static void numbers(struct rp_log *l)
 static int begin_file(struct rp_log *l)
 {
 	char name[RP_LOG_NAME_MAX];
-	int64_t wall = wall_now();
+	int64_t wall = rp_clock_ns(CLOCK_REALTIME);
 	int r;
 
 	for (int i = 0; i < 100; i++) {
@@ -210,7 +195,7 @@ static int begin_file(struct rp_log *l)
 			l->seq--; /* tried again: no gap in the numbers */
 			return r;
 		}
-		l->opened = l->flushed = l->synced = rp_log_now();
+		l->opened = l->flushed = l->synced = rp_now_ns();
 		return 0;
 	}
 	return -EEXIST;
@@ -235,7 +220,7 @@ static void keep(struct rp_log *l)
 	pthread_mutex_lock(&l->fs);
 	for (size_t i = 0; i < n; i++)
 		e[i].busy = !strcmp(e[i].name, l->uploading);
-	rp_log_pick(e, n, &l->o, open_bytes, wall_now(), why);
+	rp_log_pick(e, n, &l->o, open_bytes, rp_clock_ns(CLOCK_REALTIME), why);
 	for (size_t i = 0; i < n; i++) {
 		if (why[i] == RP_LOG_STAYS ||
 		    unlinkat(e[i].uploaded ? l->up : l->dir, e[i].name, 0))
@@ -298,7 +283,7 @@ static int flush_file(struct rp_log *l)
 
 	r = r ? r : rp_log_file_write(&l->f);
 	if (!r)
-		l->flushed = rp_log_now();
+		l->flushed = rp_now_ns();
 	return r;
 }
 
@@ -307,7 +292,7 @@ static void sync_later(struct rp_log *l)
 {
 	int fd = -1;
 
-	l->synced = rp_log_now();
+	l->synced = rp_now_ns();
 	if (!l->f.unsynced)
 		return;
 	pthread_mutex_lock(&l->m);
@@ -362,7 +347,7 @@ static int work(struct rp_log *l, bool end, bool rotate)
 	}
 	if (f->fd < 0)
 		return 0;
-	now = rp_log_now();
+	now = rp_now_ns();
 	r = 0;
 	if (some && l->o.fsync_ns == RP_LOG_FSYNC_RECORD) {
 		r = flush_file(l);
@@ -443,7 +428,7 @@ static void tell(struct rp_log *l, int r)
 /* When something is due without a new record. */
 static uint64_t next_due(const struct rp_log *l)
 {
-	uint64_t t = rp_log_now() + KEEP_NS, x;
+	uint64_t t = rp_now_ns() + KEEP_NS, x;
 
 	if (l->f.fd < 0)
 		return t;
@@ -490,19 +475,19 @@ static void *writer(void *arg)
 	if (r)
 		goto done;
 	for (;;) {
-		due = l->said ? rp_log_now() + RETRY_NS : next_due(l);
+		due = l->said ? rp_now_ns() + RETRY_NS : next_due(l);
 		t = until(due);
 		pthread_mutex_lock(&l->m);
 		/* in trouble new records are no reason to wake */
-		while ((l->said || !l->first) && !l->reopen && !l->stop && rp_log_now() < due)
+		while ((l->said || !l->first) && !l->reopen && !l->stop && rp_now_ns() < due)
 			if (pthread_cond_timedwait(&l->wake, &l->m, &t) == ETIMEDOUT)
 				break;
-		if (l->stop && l->said && rp_log_now() < l->stop_by) {
-			uint64_t soon = rp_log_now() + RETRY_NS / 5;
+		if (l->stop && l->said && rp_now_ns() < l->stop_by) {
+			uint64_t soon = rp_now_ns() + RETRY_NS / 5;
 
 			t = until(soon);
 			while (pthread_cond_timedwait(&l->wake, &l->m, &t) != ETIMEDOUT &&
-			       rp_log_now() < soon)
+			       rp_now_ns() < soon)
 				;
 		}
 		stop = l->stop;
@@ -515,7 +500,7 @@ static void *writer(void *arg)
 		numbers(l);
 		if (!r)
 			rotate = false;
-		if (stop && (!r || rp_log_now() >= due))
+		if (stop && (!r || rp_now_ns() >= due))
 			break;
 	}
 	if (l->f.fd >= 0)
@@ -580,11 +565,11 @@ static void *syncer(void *arg)
 
 	rp_log_thread("log-syncer");
 	keep(l);
-	due = rp_log_now() + KEEP_NS;
+	due = rp_now_ns() + KEEP_NS;
 	for (;;) {
 		pthread_mutex_lock(&l->m);
 		for (;;) {
-			now = rp_log_now();
+			now = rp_now_ns();
 			end = l->writer_done && (!l->closed || now >= l->stop_by);
 			if (end || l->sync_fd >= 0 || (l->closed && now >= retry) || now >= due)
 				break;
@@ -612,11 +597,11 @@ static void *syncer(void *arg)
 				off_list(l, false, c->records);
 			else if (late)
 				off_list(l, false, 0);
-			retry = r ? rp_log_now() + RETRY_NS / 5 : 0;
+			retry = r ? rp_now_ns() + RETRY_NS / 5 : 0;
 		}
 		if (c || now >= due) {
 			keep(l);
-			due = rp_log_now() + KEEP_NS;
+			due = rp_now_ns() + KEEP_NS;
 		}
 		if (end && !c)
 			break;
@@ -943,7 +928,7 @@ static bool wait_for(struct rp_log *l, const bool *done, uint64_t by)
 	bool yes;
 
 	pthread_mutex_lock(&l->m);
-	while (!*done && rp_log_now() < by)
+	while (!*done && rp_now_ns() < by)
 		pthread_cond_timedwait(&l->changed, &l->m, &t);
 	yes = *done;
 	pthread_mutex_unlock(&l->m);
@@ -953,7 +938,7 @@ static bool wait_for(struct rp_log *l, const bool *done, uint64_t by)
 static int log_finish(void *state)
 {
 	struct rp_log *l = state;
-	uint64_t lost, waiting, now = rp_log_now();
+	uint64_t lost, waiting, now = rp_now_ns();
 	bool written, named, uploaded;
 
 	push(l);
@@ -967,7 +952,7 @@ static int log_finish(void *state)
 	pthread_mutex_unlock(&l->m);
 	written = wait_for(l, &l->writer_done, now + EXIT_NS + 2 * NS);
 	named = wait_for(l, &l->syncer_done, now + EXIT_NS + 2 * NS);
-	now = rp_log_now();
+	now = rp_now_ns();
 	pthread_mutex_lock(&l->m);
 	l->stop_by = now + (uint64_t)l->o.s3_exit_ns;
 	pthread_cond_signal(&l->work);
@@ -1008,7 +993,7 @@ static void log_close(void *state)
 	end_threads(l); /* also where finish was never called */
 	if (l->s3)
 		rp_s3_deadline(l->s3, 1);
-	by = rp_log_now() + NS;
+	by = rp_now_ns() + NS;
 	done = wait_for(l, &l->writer_done, by) && wait_for(l, &l->syncer_done, by) &&
 	       wait_for(l, &l->keeper_done, by);
 	if (!done)

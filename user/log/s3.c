@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "options.h"
 
 #define SECRET_MAX 4096 /* session tokens have some 1000 bytes */
@@ -526,14 +527,6 @@ void rp_s3_deadline(struct rp_s3 *s, uint64_t ns)
 	atomic_store(&s->deadline, ns);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-}
-
 /* ---- one request ---- */
 
 struct exchange {
@@ -563,7 +556,7 @@ static int on_progress(void *ctx, curl_off_t dt, curl_off_t dn, curl_off_t ut, c
 	(void)dn;
 	(void)ut;
 	(void)un;
-	return d && now_ns() >= d;
+	return d && rp_now_ns() >= d;
 }
 
 static size_t on_read(char *p, size_t one, size_t n, void *ctx)

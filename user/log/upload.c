@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "log/internal.h"
 #include "run.h"
 
@@ -89,8 +90,8 @@ static void mark(struct rp_log *l, const char *name)
 static int upload(struct rp_log *l, const char *name, struct rp_s3_error *e)
 {
 	char key[RP_S3_KEY_MAX];
-	struct timespec now;
 	struct stat st;
+	int64_t now;
 	int fd = -1, r;
 
 	memset(e, 0, sizeof(*e));
@@ -110,11 +111,11 @@ static int upload(struct rp_log *l, const char *name, struct rp_s3_error *e)
 		r = -ENODEV;
 	if (r)
 		goto cleanup;
-	clock_gettime(CLOCK_REALTIME, &now);
+	now = rp_clock_ns(CLOCK_REALTIME);
 	pthread_mutex_lock(&l->m);
 	l->s3_stats.uploads++;
 	l->s3_stats.bytes += (uint64_t)st.st_size;
-	l->s3_stats.last = (int64_t)now.tv_sec * (int64_t)NS + now.tv_nsec;
+	l->s3_stats.last = now;
 	pthread_mutex_unlock(&l->m);
 	if (l->up >= 0 ? renameat(l->dir, name, l->up, name) : unlinkat(l->dir, name, 0)) {
 		r = -errno;
@@ -140,7 +141,7 @@ static void failed(struct rp_log *l, struct queue *q, const char *name, const st
 		     q->backoff * 2 > BACKOFF_MAX_NS ? BACKOFF_MAX_NS :
 						       q->backoff * 2;
 	/* hosts that lost the same store don't come back in step */
-	q->retry_at = rp_log_now() + q->backoff / 2 +
+	q->retry_at = rp_now_ns() + q->backoff / 2 +
 		      q->backoff / 2 * ((uint64_t)rand_r(&q->seed) % 1024) / 1024;
 	pthread_mutex_lock(&l->m);
 	l->s3_stats.errors[e->class]++;
@@ -164,18 +165,18 @@ static void succeeded(struct rp_log *l, struct queue *q)
 /* Until there may be something to do. True: the end, and its time is over. */
 static bool rest(struct rp_log *l, const struct queue *q, bool idle, uint64_t *seen)
 {
-	uint64_t at = idle ? rp_log_now() + 60 * NS : q->retry_at;
+	uint64_t at = idle ? rp_now_ns() + 60 * NS : q->retry_at;
 	struct timespec t;
 	bool over;
 
 	pthread_mutex_lock(&l->m);
 	for (;;) {
 		/* towards the end waiting is short */
-		if (l->stop && q->backoff && at > rp_log_now() + BACKOFF_MIN_NS)
-			at = rp_log_now() + BACKOFF_MIN_NS;
+		if (l->stop && q->backoff && at > rp_now_ns() + BACKOFF_MIN_NS)
+			at = rp_now_ns() + BACKOFF_MIN_NS;
 		over = l->stop && (l->syncer_done || !l->s3) &&
-		       (idle ? l->published == *seen : rp_log_now() >= l->stop_by);
-		if (over || rp_log_now() >= at || (idle && l->published != *seen))
+		       (idle ? l->published == *seen : rp_now_ns() >= l->stop_by);
+		if (over || rp_now_ns() >= at || (idle && l->published != *seen))
 			break;
 		t = (struct timespec){ .tv_sec = (time_t)(at / NS), .tv_nsec = (long)(at % NS) };
 		pthread_cond_timedwait(&l->work, &l->m, &t);
@@ -188,7 +189,7 @@ static bool rest(struct rp_log *l, const struct queue *q, bool idle, uint64_t *s
 void *rp_log_keeper(void *log)
 {
 	struct rp_log *l = log;
-	struct queue q = { .seed = (unsigned)rp_log_now() ^ (unsigned)getpid() };
+	struct queue q = { .seed = (unsigned)rp_now_ns() ^ (unsigned)getpid() };
 	uint64_t seen = 0;
 	bool over = false;
 

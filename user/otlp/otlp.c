@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "otlp/config.h"
 #include "otlp/metrics.h"
 #include "otlp/send.h"
@@ -75,14 +76,6 @@ struct otlp {
 	_Atomic uint32_t series;
 };
 
-static int64_t now_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
-
 static void wake(struct side *s)
 {
 	const uint64_t one = 1;
@@ -112,7 +105,8 @@ static uint32_t a_random(struct side *s)
 
 static bool too_late(struct otlp *o)
 {
-	return atomic_load(&o->closing) && now_ns(CLOCK_MONOTONIC) >= atomic_load(&o->deadline);
+	return atomic_load(&o->closing) &&
+	       rp_clock_ns(CLOCK_MONOTONIC) >= atomic_load(&o->deadline);
 }
 
 /* A client of the network needs none; capset(2) is of one thread. */
@@ -218,14 +212,15 @@ static void *metrics_main(void *ctx)
 {
 	struct otlp *o = ctx;
 	struct side *s = &o->metrics;
-	int64_t interval = o->c.interval_ms * MS, next = now_ns(CLOCK_MONOTONIC) + interval, now;
+	int64_t interval = o->c.interval_ms * MS, next = rp_clock_ns(CLOCK_MONOTONIC) + interval,
+		now;
 	bool ok;
 
 	thread_begin();
 	for (;;) {
 		int idle = IDLE;
 
-		while (!atomic_load(&o->closing) && (now = now_ns(CLOCK_MONOTONIC)) < next)
+		while (!atomic_load(&o->closing) && (now = rp_clock_ns(CLOCK_MONOTONIC)) < next)
 			doze(s, next - now);
 		if (!atomic_load(&o->closing))
 			atomic_compare_exchange_strong(&o->copy, &idle, WANTED);
@@ -239,7 +234,7 @@ static void *metrics_main(void *ctx)
 		ok = export_metrics(o);
 		if (copy_state(o) == LAST) {
 			while (!ok && !too_late(o)) {
-				now = atomic_load(&o->deadline) - now_ns(CLOCK_MONOTONIC);
+				now = atomic_load(&o->deadline) - rp_clock_ns(CLOCK_MONOTONIC);
 				doze(s, now < s->s.wait_ms * MS ? now : s->s.wait_ms * MS);
 				ok = !too_late(o) && export_metrics(o);
 			}
@@ -247,7 +242,7 @@ static void *metrics_main(void *ctx)
 			return NULL;
 		}
 		atomic_store(&o->copy, IDLE);
-		now = now_ns(CLOCK_MONOTONIC);
+		now = rp_clock_ns(CLOCK_MONOTONIC);
 		if (!ok)
 			next = now + s->s.wait_ms * MS;
 		else
@@ -273,8 +268,8 @@ static bool export_batch(struct otlp *o, size_t spans, uint64_t requests)
 			return true;
 		}
 		wait = s->s.wait_ms * MS;
-		until = now_ns(CLOCK_MONOTONIC) + wait;
-		while ((now = now_ns(CLOCK_MONOTONIC)) < until) {
+		until = rp_clock_ns(CLOCK_MONOTONIC) + wait;
+		while ((now = rp_clock_ns(CLOCK_MONOTONIC)) < until) {
 			bool closing = atomic_load(&o->closing);
 
 			if (closing && until > atomic_load(&o->deadline))
@@ -327,11 +322,11 @@ static void *spans_main(void *ctx)
 /* Replay is as fast as the receiver: what is in a recording is not to be lost for that. */
 static int wait_for_room(struct otlp *o, const struct rp_record *r, const struct rp_otlp_trace *t)
 {
-	int64_t until = now_ns(CLOCK_MONOTONIC) + o->c.flush_ms * MS;
+	int64_t until = rp_clock_ns(CLOCK_MONOTONIC) + o->c.flush_ms * MS;
 	const struct timespec ms = { 0, 1000000 };
 	int e = -ENOSPC;
 
-	while (e == -ENOSPC && now_ns(CLOCK_MONOTONIC) < until) {
+	while (e == -ENOSPC && rp_clock_ns(CLOCK_MONOTONIC) < until) {
 		wake(&o->spans);
 		nanosleep(&ms, NULL);
 		e = rp_otlp_queue_put(o->q, r, t);
@@ -393,7 +388,7 @@ static void on_step(void *ctx, const struct rp_step_info *s)
 static void snapshot(struct otlp *o, int state)
 {
 	int64_t start = o->info->started_wall ? o->info->started_wall : o->opened;
-	int64_t now = o->live || !o->info->stopped_wall ? now_ns(CLOCK_REALTIME) :
+	int64_t now = o->live || !o->info->stopped_wall ? rp_clock_ns(CLOCK_REALTIME) :
 							  o->info->stopped_wall;
 
 	learn_resource(o, true);
@@ -490,7 +485,7 @@ static int open_otlp(const struct rp_options *opts, const struct rp_summary_info
 	o->info = info;
 	o->tl = tl;
 	o->live = opts->verb == RP_VERB_WATCH || opts->iface;
-	o->opened = now_ns(CLOCK_REALTIME);
+	o->opened = rp_clock_ns(CLOCK_REALTIME);
 	o->metrics.efd = o->spans.efd = -1;
 	e = rp_otlp_configure(opts, getenv, tell, &o->c, err, errlen);
 	if (e || (!o->c.metrics.on && !o->c.traces.on)) {
@@ -557,7 +552,7 @@ fail:
 static void end_threads(struct otlp *o, int64_t ns)
 {
 	struct side *const sides[] = { &o->metrics, &o->spans };
-	int64_t deadline = now_ns(CLOCK_MONOTONIC) + ns, give_up;
+	int64_t deadline = rp_clock_ns(CLOCK_MONOTONIC) + ns, give_up;
 	const struct timespec ms = { 0, 1000000 };
 	struct timespec until;
 
@@ -568,13 +563,13 @@ static void end_threads(struct otlp *o, int64_t ns)
 	wake(&o->spans);
 	wake(&o->metrics);
 	if (o->metrics.started && ns) {
-		while (copy_state(o) == READY && now_ns(CLOCK_MONOTONIC) < deadline)
+		while (copy_state(o) == READY && rp_clock_ns(CLOCK_MONOTONIC) < deadline)
 			nanosleep(&ms, NULL);
 		if (copy_state(o) != READY)
 			snapshot(o, LAST);
 	}
 	/* curl looks at the deadline once a second */
-	give_up = now_ns(CLOCK_REALTIME) + ns + 2000 * MS;
+	give_up = rp_clock_ns(CLOCK_REALTIME) + ns + 2000 * MS;
 	until.tv_sec = give_up / 1000000000LL;
 	until.tv_nsec = give_up % 1000000000LL;
 	for (int i = 0; i < 2; i++) {

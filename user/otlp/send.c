@@ -9,20 +9,13 @@
 #include <time.h>
 #include <zlib.h>
 
+#include "lib/clock.h"
 #include "run.h"
 
 #define FIRST_BACKOFF_MS 500
 #define LONGEST_BACKOFF_MS 30000
 #define LONGEST_AFTER_S 300
 #define AGENT "OTel-OTLP-Exporter-reqprobe/" RP_VERSION
-
-static int64_t now_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
 
 /* ---- what a receiver answers ---- */
 
@@ -175,7 +168,7 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 	(void)b;
 	(void)c;
 	(void)d;
-	return deadline && now_ns(CLOCK_MONOTONIC) >= deadline;
+	return deadline && rp_clock_ns(CLOCK_MONOTONIC) >= deadline;
 }
 
 static bool add_header(struct rp_otlp_sender *s, const char *name, const char *value)
@@ -328,11 +321,11 @@ static void reason(const struct rp_otlp_sender *s, CURLcode e, long status, char
 static void worked(struct rp_otlp_sender *s)
 {
 	s->failures = 0;
-	atomic_store(&s->last_success, now_ns(CLOCK_REALTIME));
+	atomic_store(&s->last_success, rp_clock_ns(CLOCK_REALTIME));
 	if (!atomic_exchange(&s->failing, false))
 		return;
 	rp_say("otlp: %s get through to %s again, after %.0f s", s->what, s->to->shown,
-	       (double)(now_ns(CLOCK_MONOTONIC) - s->failing_since) / 1e9);
+	       (double)(rp_clock_ns(CLOCK_MONOTONIC) - s->failing_since) / 1e9);
 }
 
 static void failed(struct rp_otlp_sender *s, enum rp_otlp_result r, const char *why)
@@ -340,7 +333,7 @@ static void failed(struct rp_otlp_sender *s, enum rp_otlp_result r, const char *
 	s->failures++;
 	if (atomic_exchange(&s->failing, true))
 		return;
-	s->failing_since = now_ns(CLOCK_MONOTONIC);
+	s->failing_since = rp_clock_ns(CLOCK_MONOTONIC);
 	rp_say("otlp: %s don't get through to %s: %s; %s", s->what, s->to->shown, why,
 	       r == RP_OTLP_REFUSED ? "refused ones are dropped and counted" : s->meanwhile);
 }
@@ -366,7 +359,7 @@ enum rp_otlp_result rp_otlp_send(struct rp_otlp_sender *s, const struct rp_buf *
 {
 	const struct rp_buf *out = body;
 	int64_t deadline = atomic_load(&s->deadline);
-	int64_t left = deadline ? (deadline - now_ns(CLOCK_MONOTONIC)) / 1000000 : INT64_MAX;
+	int64_t left = deadline ? (deadline - rp_clock_ns(CLOCK_MONOTONIC)) / 1000000 : INT64_MAX;
 	long timeout = left < s->to->timeout_ms ? (long)(left > 1 ? left : 1) :
 						  (long)s->to->timeout_ms;
 	enum rp_otlp_result r;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* main.c - the verb rtt: results from the threads, or from a file, into lines,
  * statistics and a summary. */
+#include "lib/clock.h"
 #include "rtt/rtt.h"
 
 #include <errno.h>
@@ -24,14 +25,6 @@ static volatile sig_atomic_t stop_signals, hup_signals;
 static int64_t stopped_at;
 static int wake_fd = -1;
 
-static int64_t clock_ns(clockid_t c)
-{
-	struct timespec ts;
-
-	clock_gettime(c, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 static void on_signal(int sig)
 {
 	uint64_t one = 1;
@@ -41,8 +34,8 @@ static void on_signal(int sig)
 		hup_signals = 1;
 	} else if (!stop_signals) {
 		stop_signals = 1;
-		stopped_at = clock_ns(CLOCK_MONOTONIC);
-	} else if (clock_ns(CLOCK_MONOTONIC) - stopped_at > SAME_SIGNAL_NS) {
+		stopped_at = rp_clock_ns(CLOCK_MONOTONIC);
+	} else if (rp_clock_ns(CLOCK_MONOTONIC) - stopped_at > SAME_SIGNAL_NS) {
 		_exit(128 + sig); /* a second one means now */
 	}
 	if (wake_fd >= 0 && write(wake_fd, &one, sizeof(one)) < 0)
@@ -134,7 +127,7 @@ static void summarise(const struct run *r, int64_t started, bool realtime)
 				    .targets = r->targets,
 				    .n = r->n,
 				    .started = started,
-				    .stopped = clock_ns(CLOCK_REALTIME),
+				    .stopped = rp_clock_ns(CLOCK_REALTIME),
 				    .realtime = realtime };
 	struct rp_buf b = { 0 };
 
@@ -182,7 +175,7 @@ static int status_of(const struct run *r)
 static int probe(struct run *r)
 {
 	const struct rp_rtt_options *o = r->o;
-	int64_t started = clock_ns(CLOCK_REALTIME);
+	int64_t started = rp_clock_ns(CLOCK_REALTIME);
 	struct rp_prober *p = NULL;
 	struct rp_rtt_result res;
 	struct pollfd wake = { .events = POLLIN };
@@ -228,11 +221,11 @@ static int probe(struct run *r)
 	}
 	realtime = rp_prober_realtime(p);
 	rp_prober_stop(p);
-	patience = clock_ns(CLOCK_MONOTONIC) + STOP_NS;
+	patience = rp_clock_ns(CLOCK_MONOTONIC) + STOP_NS;
 	while (!rp_prober_done(p)) {
 		while (rp_prober_next(p, &res))
 			take(r, &res);
-		if (clock_ns(CLOCK_MONOTONIC) > patience) {
+		if (rp_clock_ns(CLOCK_MONOTONIC) > patience) {
 			/* in the resolver, which nothing can hurry */
 			summarise(r, started, realtime);
 			_exit(status_of(r));
@@ -281,7 +274,7 @@ static int from_live(struct run *r)
 {
 	const char *path = r->o->from_live;
 	FILE *f = strcmp(path, "-") != 0 ? fopen(path, "re") : stdin;
-	int64_t started = clock_ns(CLOCK_REALTIME);
+	int64_t started = rp_clock_ns(CLOCK_REALTIME);
 	struct rp_rtt_passive st;
 	int err;
 

@@ -12,6 +12,7 @@
  * for the target's own FIN: until it has accepted and closed, the connection takes a
  * place in its accept queue, and at most RP_RTT_MAX_OPEN places are taken.
  */
+#include "lib/clock.h"
 #include "rtt/rtt.h"
 
 #include <errno.h>
@@ -80,17 +81,9 @@ struct rp_prober {
 	struct worker w[RP_RTT_MAX_TARGETS];
 };
 
-static int64_t now_of(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 static int64_t now(void)
 {
-	return now_of(CLOCK_MONOTONIC);
+	return rp_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* ---- the queue ---- */
@@ -236,7 +229,7 @@ static bool address(struct worker *w)
 
 	if (w->t->addr_len)
 		return true;
-	r.wall = now_of(CLOCK_REALTIME);
+	r.wall = rp_clock_ns(CLOCK_REALTIME);
 	r.err = rp_rtt_resolve(w->t, w->p->o->family, &sys);
 	if (!r.err)
 		return true;
@@ -286,11 +279,11 @@ static bool launch(struct worker *w)
 		return true;
 	fd = socket(w->t->addr.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
-		failed(w, now_of(CLOCK_REALTIME), errno, true);
+		failed(w, rp_clock_ns(CLOCK_REALTIME), errno, true);
 		return true;
 	}
 	s->fd = fd;
-	s->wall = now_of(CLOCK_REALTIME);
+	s->wall = rp_clock_ns(CLOCK_REALTIME);
 	s->start = now();
 	r = connect(fd, (struct sockaddr *)&w->t->addr, w->t->addr_len);
 	end = now();

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/clock.h"
 #include "lib/map.h"
 #include "sink/compat.h"
 #include "sink/output.h"
@@ -151,21 +152,13 @@ void rp_lrm_sink_render(struct rp_lrm_sink *s, int64_t now, struct rp_expo *e)
 
 /* ---- the output ---- */
 
-static int64_t mono(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000LL + ts.tv_nsec;
-}
-
 static int out_open(const struct rp_options *o, const struct rp_summary_info *info,
 		    struct rp_timeline *tl, void **state, char *err, size_t errlen)
 {
 	(void)info;
 	if (!(o->compat & RP_COMPAT_LRM))
 		return 0;
-	*state = rp_lrm_sink_new(&o->lrm.core, tl, mono());
+	*state = rp_lrm_sink_new(&o->lrm.core, tl, rp_clock_ns(CLOCK_MONOTONIC));
 	if (*state)
 		return 0;
 	snprintf(err, errlen, "no memory for --compat llm-runtime-metrics");
@@ -179,7 +172,7 @@ size_t rp_lrm_reserve(const struct rp_options *o)
 
 static void out_metrics(void *state, struct rp_expo *e)
 {
-	rp_lrm_sink_render(state, mono(), e);
+	rp_lrm_sink_render(state, rp_clock_ns(CLOCK_MONOTONIC), e);
 }
 
 static void out_close(void *state)

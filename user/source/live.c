@@ -26,6 +26,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 
+#include "lib/clock.h"
 #include "lib/map.h"
 #include "protocol/zmtp.h"
 #include "reqprobe/bpf_shared.h"
@@ -154,14 +155,6 @@ __attribute__((format(printf, 3, 4))) static void rp_say(char *err, size_t len, 
 	va_start(ap, fmt);
 	vsnprintf(err, len, fmt, ap);
 	va_end(ap);
-}
-
-static uint64_t rp_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
 }
 
 void rp_live_defaults(struct rp_live_opts *o)
@@ -1025,7 +1018,7 @@ static bool rp_wait_look(struct rp_live *l, struct wait *w, uint64_t now, rp_eve
 
 static int rp_wait_looks(struct rp_live *l, rp_event_fn fn, void *ctx)
 {
-	uint64_t now = rp_now(), over[64];
+	uint64_t now = rp_now_ns(), over[64];
 	struct rp_map_slot *s;
 	size_t i = 0, n = 0, looks = 0;
 	int err = 0;
@@ -1056,7 +1049,7 @@ void rp_live_loss(struct rp_live *l, struct rp_ev_loss *out)
 	memset(out, 0, sizeof(*out));
 	out->h.size = sizeof(*out);
 	out->h.type = RP_EV_LOSS;
-	out->h.ts = rp_now();
+	out->h.ts = rp_now_ns();
 	for (i = 0; i < RP_STAT_SLOTS; i++) {
 		const struct rp_stat *s = (const void *)&l->skel->bss->stats[i];
 
@@ -1165,7 +1158,7 @@ static void rp_user_hdr(struct rp_event_hdr *h, size_t size, uint8_t type)
 	memset(h, 0, size);
 	h->size = (uint32_t)size;
 	h->type = type;
-	h->ts = rp_now();
+	h->ts = rp_now_ns();
 }
 
 /* A clock that is slewed drifts away slowly: told too, but that is no step. */
@@ -1285,7 +1278,7 @@ static void rp_note_alive(struct rp_live *l, uint64_t key, const struct rp_conn 
 static void rp_prepare_loss(struct rp_live *l)
 {
 	struct loss_report *r = &l->report;
-	uint64_t start = rp_now();
+	uint64_t start = rp_now_ns();
 	struct rp_ev_loss now;
 
 	if (r->pending || start < r->not_before)
@@ -1300,7 +1293,7 @@ static void rp_prepare_loss(struct rp_live *l)
 	rp_walk_conns(l, rp_note_alive, NULL);
 	r->pos = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
 	r->pending = true;
-	now.h.ts = rp_now();
+	now.h.ts = rp_now_ns();
 	r->not_before = now.h.ts + RP_WALK_REST * (now.h.ts - start);
 }
 
@@ -1324,10 +1317,10 @@ static int rp_report_loss(struct rp_live *l, rp_event_fn fn, void *ctx)
 
 	r->pending = false;
 	l->told = r->loss;
-	r->loss.h.ts = rp_now();
+	r->loss.h.ts = rp_now_ns();
 	err = fn(ctx, &r->loss.h);
 	for (i = 0; i < r->n && err >= 0; i++) {
-		r->alive[i].h.ts = rp_now();
+		r->alive[i].h.ts = rp_now_ns();
 		err = fn(ctx, &r->alive[i].h);
 	}
 	if (err < 0)
@@ -1394,7 +1387,7 @@ static int rp_sweep(struct rp_live *l, rp_event_fn fn, void *ctx)
 	struct sweep sw = {};
 	int n = 0, err, fd = bpf_map__fd(s->maps.conns);
 	uint32_t count = __atomic_load_n(&s->bss->unix_conns, __ATOMIC_RELAXED);
-	uint64_t now = rp_now();
+	uint64_t now = rp_now_ns();
 	size_t i;
 
 	if (!count || bpf_program__fd(s->progs.rp_sweep_unix) < 0 ||

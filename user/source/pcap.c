@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
+
 /* hdr.ts of the first packet: one that is a little older has an instant too. */
 #define FIRST_TS (3600 * 1000000000ULL)
 /* Twice that is more than the timeline takes: a file may say anything. */
@@ -566,14 +568,6 @@ cleanup:
 
 /* ---- reading ---- */
 
-static uint64_t wall_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
-
 static int read_error(struct rp_pcap *p, char *err, size_t errlen)
 {
 	if (p->live)
@@ -587,7 +581,7 @@ static int read_error(struct rp_pcap *p, char *err, size_t errlen)
 /* Time passes though no packet comes, but not faster than packets may be late. */
 static void idle(struct rp_pcap *p)
 {
-	uint64_t now = instant(p, wall_now() - LATE_NS);
+	uint64_t now = instant(p, (uint64_t)rp_clock_ns(CLOCK_REALTIME) - LATE_NS);
 
 	if (now <= p->now)
 		return;
@@ -601,7 +595,7 @@ int rp_pcap_read(struct rp_pcap *p, int wait_ms, char *err, size_t errlen)
 	int n;
 
 	if (p->live && !p->started)
-		start(p, wall_now());
+		start(p, (uint64_t)rp_clock_ns(CLOCK_REALTIME));
 	n = pcap_dispatch(p->h, BATCH, on_packet, (u_char *)p);
 	if (p->err)
 		return p->err;
@@ -635,7 +629,7 @@ int rp_pcap_finish(struct rp_pcap *p)
 		return p->err;
 	p->finished = true;
 	if (!p->started)
-		start(p, p->live ? wall_now() : 0);
+		start(p, p->live ? (uint64_t)rp_clock_ns(CLOCK_REALTIME) : 0);
 	rp_tcp_finish(p->tcp);
 	tell_loss(p, p->now);
 	h = header(RP_EV_STOP, sizeof(h), p->now);
