@@ -272,7 +272,7 @@ $(FUZZ_RUNS): fuzz-run-%: $(FUZZ_BIN)
 # ---- the rest --------------------------------------------------------------
 
 # Drivers of benchmarks that want the program's own parts; tests/live/bench.py runs them.
-$B/bench_outputs: tests/bench/outputs.c $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.flags
+$B/bench_%: tests/bench/%.c $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.flags
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $< $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $(LIBS) -o $@
 

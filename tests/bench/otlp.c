@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * otlp.c - what a request costs the thread that drains the ring with --otlp and
- * --otlp-traces, and what its spans and a whole export cost the senders:
- *
- *	make && cc -O2 -Iinclude -Iuser -Ibuild -D_GNU_SOURCE= -o build/otlp-bench \
- *		tests/bench/otlp.c $(find build/obj/user -name '*.o' ! -path '*user/main.o') \
- *		$(pkg-config --libs libbpf libelf zlib libmicrohttpd jansson libpcap libcurl \
- *			libzstd libcrypto) -lm -lpthread
- *	build/otlp-bench
+ * --otlp-traces, and what its spans and a whole export cost the senders. Run by
+ * tests/live/bench.py.
  */
 #include <arpa/inet.h>
 #include <math.h>
@@ -19,6 +14,7 @@
 
 #include "otlp/metrics.h"
 #include "otlp/spans.h"
+#include "../unit/request.h"
 
 #define N 200000
 
@@ -32,48 +28,18 @@ static double now(void)
 
 static struct rp_record record(void)
 {
-	struct rp_record r;
+	struct rp_record r = a_record();
 
-	memset(&r, 0, sizeof(r));
 	strcpy(r.id, "chatcmpl-8c64c5e74d88f57a");
 	strcpy(r.request_ids[0], "chatcmpl-8c64c5e74d88f57a-bc8f84dd");
 	r.n_request_ids = 1;
 	strcpy(r.x_request_id, "c1b28658-0000-4000-8000-000000000000");
 	strcpy(r.traceparent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-	r.engine_name = "vllm";
 	r.engine_version = "0.32.0";
 	strcpy(r.model, "meta-llama/Llama-3.1-8B-Instruct");
 	strcpy(r.request_model, r.model);
-	r.model_told = true;
-	strcpy(r.method, "POST");
-	strcpy(r.path, "/v1/chat/completions");
 	strcpy(r.finish_reason, "stop");
-	r.status = 200;
-	r.stream = r.choices = 1;
-	r.family = AF_INET;
-	inet_pton(AF_INET, "10.0.0.1", r.laddr);
 	inet_pton(AF_INET, "10.0.0.7", r.raddr);
-	r.lport = 8000;
-	r.joined = true;
-	r.e_queued = r.e_scheduled = r.e_first = r.e_last = NAN;
-	r.t_start = 1000000000;
-	r.t_request_end = r.t_start + 1000000;
-	r.t_queued = r.t_request_end + 1000000;
-	r.t_scheduled = r.t_queued + 2000000;
-	r.t_eng_first = r.t_scheduled + 30000000;
-	r.t_eng_last = r.t_eng_first + 40000000;
-	r.t_eng_end = RP_NONE;
-	r.t_first_byte = r.t_first_event = r.t_eng_first;
-	r.t_first_token = r.t_first_output = r.t_request_end + 40000000;
-	r.t_second_token = r.t_first_token + 10000000;
-	r.t_last_token = r.t_first_token + 50000000;
-	r.t_end = r.t_request_end + 100000000;
-	r.t_established = r.t_accepted = r.t_acked = RP_NONE;
-	r.wall_offset = 1795964000000000000;
-	r.tok_prompt = 11;
-	r.tok_engine = r.tok_completion_usage = r.chunks = r.steps = 5;
-	r.tok_cached = r.tok_reasoning = r.tok_prompt_engine = r.chunk_tokens = RP_NONE;
-	rp_derive(&r);
 	return r;
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What reqprobe costs. bench.py [--quick] [--check] [--pairs N] [--json FILE] [PART...]
 
-Parts: attach, trap, write, flood, decode, log, outputs, llama, vllm. --quick is for CI: fewer and shorter
+Parts: attach, trap, write, flood, decode, log, otlp, outputs, llama, vllm. --quick is for CI: fewer and shorter
 runs. --check: exit status 1 when a limit is exceeded.
 
 The machine may swing by tens of percent from minute to minute. Claims rest on
@@ -20,7 +20,7 @@ from harness import *
 import harness
 
 QUICK = "--quick" in sys.argv
-PARTS = ["attach", "trap", "write", "flood", "decode", "log", "outputs", "llama", "vllm"]
+PARTS = ["attach", "trap", "write", "flood", "decode", "log", "otlp", "outputs", "llama", "vllm"]
 ROWS, FIGURES, FAILED = [], {}, []
 HOOKS = {  # llama-server's functions, for the bpftrace script
     "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb", "_ZN12server_queue4postEO11server_taskb", "_ZN12server_queue5deferEO11server_task",
@@ -488,6 +488,14 @@ def log(t):
             f"{float(m['cpu']) / float(m['seconds']) * 100:.0f} %, {float(m['main_cpu']) / float(m['seconds']) * 100:.0f} % of a core")
         row(f"{how}: on disk, peak memory", f"{size / sent:.0f} bytes a record, {int(m['rss_kb']) / 1024:.0f} MiB")
         shutil.rmtree(d)
+
+
+def otlp(t):
+    head("OpenTelemetry: what one request costs, in one thread")
+    root = os.path.dirname(os.path.dirname(here))
+    subprocess.run(["make", "-s", "-C", root, "build/bench_otlp"], check=True, stdout=subprocess.DEVNULL)
+    for line in subprocess.run([os.path.join(root, "build", "bench_otlp")], capture_output=True, text=True, check=True).stdout.splitlines():
+        row(*line.rsplit(": ", 1))
 
 
 def outputs(t):
