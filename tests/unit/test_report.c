@@ -379,6 +379,8 @@ static void bad_lines(void **state)
 		R "\"a\":1}{}",
 		R "\"a\":1} x",
 		R "\"x\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}",
+		"{\"schema\":\"reqprobe.step/1\",\"stream\":3,\"to",
+		"x{\"schema\":\"r00{\"schema\":\"reqprobe.request/1\"}",
 	};
 	static const char *const foreign[] = {
 		"{}",

@@ -611,20 +611,22 @@ leaf:
 int rp_line_scan(const char *p, size_t n, struct rp_line *l)
 {
 	struct scan s = { p + n, l };
+	const char *end;
+	bool ours;
 
 	if (!n_groups)
 		sort_out();
 	memset(l, 0, sizeof(*l));
 	if (memchr(p, 0, n))
 		return -EBADMSG;
-	p = top(&s, blanks(p));
-	p = p ? blanks(p) : NULL;
-	/* a schema of another name may have members of other types */
-	if (l->v[RP_LEAF_SCHEMA].p && !rp_slice_is(&l->v[RP_LEAF_SCHEMA], "reqprobe.request/1"))
-		return -ENOMSG;
-	if (p != s.end)
+	end = top(&s, blanks(p));
+	ours = rp_slice_is(&l->v[RP_LEAF_SCHEMA], "reqprobe.request/1");
+	/* members of another schema have types of their own: any JSON will do */
+	if (!end && l->v[RP_LEAF_SCHEMA].p && !ours)
+		end = value_end(blanks(p));
+	if (!end || blanks(end) != s.end)
 		return -EBADMSG;
-	return l->v[RP_LEAF_SCHEMA].p ? 0 : -ENOMSG;
+	return ours ? 0 : -ENOMSG;
 }
 
 /* ---- values ---- */

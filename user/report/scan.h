@@ -118,8 +118,8 @@ struct rp_line {
 /*
  * p[n] must be readable and hold '\n' or NUL; n <= RP_LINE_MAX. What `l` points to is
  * inside p. 0; -EBADMSG: no JSON object, torn, or a member of another type than the
- * schema's; -ENOMSG: JSON that is no reqprobe.request/1, or a line that begins as another
- * schema's. A member that comes twice: the last counts.
+ * schema's; -ENOMSG: JSON, but no reqprobe.request/1. A member that comes twice: the
+ * last counts.
  */
 int rp_line_scan(const char *p, size_t n, struct rp_line *l);
 
