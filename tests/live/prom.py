@@ -132,8 +132,8 @@ def mean(name, sel="M", by=""):
 
 def expressions():
     """[(expression, what it needs)]: "" nothing, "queue" an engine whose queue is seen,
-    "steps" one whose steps are, "stats" and "preemptions" one that sends its scheduler's
-    stats and events (no --disable-log-stats), "cached" answers or steps that tell cached
+    "steps" one whose steps are, "kv", "reasons" and "preemptions" its scheduler's state (how
+    full the KV cache is, why requests wait), "cached" answers or steps that tell cached
     tokens, "spec" speculative decoding."""
     E, out = "M, engine=~\".+\"", []
     add = lambda *e, needs="": out.extend((x, needs) for x in e)
@@ -144,7 +144,7 @@ def expressions():
         add(*(quantile(q, h) for q in (.99, .95, .9, .5)), f"rate(vllm:{h}_sum{{M}}[W]) / rate(vllm:{h}_count{{M}}[W])")
     add("rate(vllm:prompt_tokens_total{M}[W])", "rate(vllm:generation_tokens_total{M}[W])", "vllm:num_requests_running{M}")
     add("vllm:num_requests_waiting{M}", "sum(vllm:num_requests_waiting{M})", needs="queue")
-    add("vllm:kv_cache_usage_perc{M}", needs="stats")
+    add("vllm:kv_cache_usage_perc{M}", needs="kv")
     add(*(f"sum by (le) (increase(vllm:{h}_bucket{{M}}[W]))" for h in ("request_prompt_tokens", "request_generation_tokens")),
         "sum by (finished_reason) (increase(vllm:request_success_total{M}[W]))",
         *(f"rate(vllm:{h}_sum{{M}}[W])" for h in (queue, "request_prefill_time_seconds", "request_decode_time_seconds",
@@ -181,8 +181,8 @@ def expressions():
     add(mean("request_decode_time_seconds"))
     add(mean("iteration_tokens_total"), *(quantile(q, "iteration_tokens_total") for q in (.5, .99)), needs="steps")
     add("max(vllm:kv_cache_usage_perc{M})", "max by (model_name) (max_over_time(vllm:kv_cache_usage_perc{M}[W]))",
-        "avg(vllm:kv_cache_usage_perc{M})", "min(vllm:kv_cache_usage_perc{M})",
-        *(f"sum(vllm:num_requests_waiting_by_reason{{M, reason=\"{r}\"}})" for r in ("capacity", "deferred")), needs="stats")
+        "avg(vllm:kv_cache_usage_perc{M})", "min(vllm:kv_cache_usage_perc{M})", needs="kv")
+    add(*(f"sum(vllm:num_requests_waiting_by_reason{{M, reason=\"{r}\"}})" for r in ("capacity", "deferred")), needs="reasons")
     add(rate("num_preemptions_total", "M"), "round(sum by (model_name) (increase(vllm:num_preemptions_total{M}[W])))", needs="preemptions")
     cached = [f"{rate('prefix_cache_hits_total', E)} / ({rate('prefix_cache_queries_total', E)} > 0)",
               rate("prompt_tokens_by_source_total", E + ", source=\"local_compute\""),
@@ -219,10 +219,10 @@ ABSENT = ("cache_config_info", "lora_requests_info", "engine_sleep_state", "mm_c
           "admission_rejections_total", "num_requests_kv_fetch_by_stage")
 
 
-def ask_dashboards(t, prom, model, has, window="1m", prefix="vllm", job=None):
-    """Every expression has data where what it needs is there (`has`), and none where it
-    is not."""
-    n = 0
+def ask_dashboards(t, prom, model, has, window="1m", prefix="vllm", job=None, unknown=()):
+    """Every expression has data where what it needs is there (`has`), the value NaN where
+    that is there and can't be known (`unknown`), and none where it is not there."""
+    n = nan = 0
     for expr, needs in expressions():
         q = expr.replace("{M}", f"{{model_name=\"{model}\"}}").replace("M,", f"model_name=\"{model}\",").replace("{M, ", f"{{model_name=\"{model}\", ")
         q = q.replace("[W]", f"[{window}]").replace("vllm:", f"{prefix}:")
@@ -234,9 +234,12 @@ def ask_dashboards(t, prom, model, has, window="1m", prefix="vllm", job=None):
         if not needs or needs in has:
             n += 1
             t.check(got and any(not math.isnan(v) for _, v in got), f"no data: {q}: {short(got)}")
+        elif needs in unknown:
+            nan += 1
+            t.check(got and all(math.isnan(v) for _, v in got), f"not NaN, though unknown ({needs}): {q}: {short(got)}")
         elif needs != "steps":     # an empty histogram is there, and a rate of 0 is one
             t.check(not any(v == v and v != 0 for _, v in got), f"data for what is not known ({needs}): {q}: {short(got)}")
     names = set(prom.get("/api/v1/label/__name__/values"))
     for a in ABSENT:
         t.check(not any(x.startswith(f"{prefix}:{a}") for x in names), f"{prefix}:{a} is there, and documented as absent")
-    t.note(f"{n} expressions with data")
+    t.note(f"{n} expressions with data" + (f", {nan} with NaN" if nan else ""))

@@ -286,6 +286,7 @@ static void test_cores(void **st)
 	s.tl->st.n_cores = 2;
 	s.tl->st.cores[0] = (struct rp_core){ .pid = 7,
 					      .stats = true,
+					      .log_stats = true,
 					      .running = 3,
 					      .waiting = 4,
 					      .deferred = 1,
@@ -339,10 +340,12 @@ static void test_cores(void **st)
 	has(t, "vllm:num_requests_running" L(1) "} 0");
 	has(t, "vllm:num_requests_waiting" L(1) "} 0");
 	has(t, "vllm:prompt_tokens_total" L(1) "} 9");
-	hasnt(t, "vllm:kv_cache_usage_perc" L(1));
-	hasnt(t, "vllm:num_preemptions_total" L(1));
+	/* what it has and does not tell is no 0, and no hole in a panel's list either */
+	has(t, "vllm:kv_cache_usage_perc" L(1) "} NaN");
+	has(t, "vllm:num_preemptions_total" L(1) "} NaN");
+	has(t, "vllm:num_requests_waiting_by_reason" L(1) ",reason=\"capacity\"} NaN");
+	has(t, "vllm:num_requests_waiting_by_reason" L(1) ",reason=\"deferred\"} NaN");
 	hasnt(t, "vllm:prefix_cache_queries_total" L(1));
-	hasnt(t, "vllm:num_requests_waiting_by_reason" L(1));
 	hasnt(t, "vllm:prompt_tokens_cached_total" L(1));
 	hasnt(t, "spec_decode");
 	free(t);

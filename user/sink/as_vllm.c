@@ -689,11 +689,18 @@ static void put_http(const struct as_vllm *a, struct rp_expo *e)
 
 /* ---- the engine's state ---- */
 
+/*
+ * Of one figure: nobody behind this entry has it; one has it and can't tell it, not even
+ * by an estimate: a sample of NaN, which a panel shows as a hole; or it is a number.
+ */
+enum known { ABSENT, UNKNOWN, KNOWN };
+
 /* Sums over the engine processes behind one entry; a flag says what is known. */
 struct state {
 	bool any;  /* an engine that tells its steps */
 	bool gone; /* none of them is left: no gauges */
-	bool load, deferred_known, kv_known, events, prefix_told, spec, cached, parts;
+	bool load, prefix_told, spec, cached, parts;
+	enum known reasons_has, kv_has, preemptions_has;
 	uint64_t running, waiting, deferred;
 	double kv;
 	uint64_t prompt, computed, cached_tokens, local, external, generation, preemptions;
@@ -701,6 +708,12 @@ struct state {
 	uint64_t accepted_at[RP_SPEC_POSITIONS];
 	uint32_t positions;
 };
+
+/* A sum of which a part is not known is not known. */
+static void join(enum known *has, bool known)
+{
+	*has = !known || *has == UNKNOWN ? UNKNOWN : KNOWN;
+}
 
 static void add_core(struct state *s, const struct rp_core *c, const struct rp_engine_load *l)
 {
@@ -715,7 +728,7 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	s->cached &= c->cached_known;
 	s->parts &= c->cached_known && c->cached_parts_known;
 	s->preemptions += c->preemptions;
-	s->events |= c->stats;
+	join(&s->preemptions_has, c->log_stats);
 	if (c->stats) {
 		s->prefix_told = true;
 		s->queries += c->prefix_queries;
@@ -738,18 +751,17 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	if (!c->stats) {
 		s->running += l->running;
 		s->waiting += l->waiting;
+		join(&s->reasons_has, false);
+		join(&s->kv_has, false);
 		return;
 	}
 	s->running += c->running > 0 ? (uint64_t)c->running : 0;
 	s->waiting += c->waiting > 0 ? (uint64_t)c->waiting : 0;
-	if (c->deferred >= 0) {
-		s->deferred_known = true;
-		s->deferred += (uint64_t)c->deferred;
-	}
-	if (c->kv_usage >= 0) {
-		s->kv = s->kv_known && s->kv > c->kv_usage ? s->kv : c->kv_usage;
-		s->kv_known = true;
-	}
+	join(&s->reasons_has, c->deferred >= 0);
+	s->deferred += c->deferred > 0 ? (uint64_t)c->deferred : 0;
+	join(&s->kv_has, c->kv_usage >= 0);
+	if (c->kv_usage > s->kv)
+		s->kv = c->kv_usage;
 }
 
 static void states(struct as_vllm *a, struct state st[MAX_ENTRIES])
@@ -777,7 +789,6 @@ static void states(struct as_vllm *a, struct state st[MAX_ENTRIES])
 	one->running = s->scheduler_known ? s->running : s->in_flight;
 	one->waiting = s->waiting;
 	/* without hooks nothing tells who waits */
-	one->deferred_known = false;
 	one->gone = !s->scheduler_known;
 }
 
@@ -803,102 +814,107 @@ static void labels(struct labels *l, const struct entry *e, const char *key, con
 	l->l[2] = (struct rp_label){ key, value };
 }
 
-/* One number of an entry: false when it is not known. */
-typedef bool (*get_fn)(const struct entry *e, const struct state *s, uint64_t *v);
+/* One number of an entry. */
+typedef enum known (*get_fn)(const struct entry *e, const struct state *s, uint64_t *v);
 
-static bool get_running(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known known(bool is)
+{
+	return is ? KNOWN : ABSENT;
+}
+
+static enum known get_running(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->running;
-	return s->load;
+	return known(s->load);
 }
-static bool get_waiting(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_waiting(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->waiting + s->deferred;
-	return s->load && !s->gone;
+	return known(s->load && !s->gone);
 }
-static bool get_capacity(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_capacity(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->waiting;
-	return s->load && s->deferred_known;
+	return s->reasons_has;
 }
-static bool get_deferred(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_deferred(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->deferred;
-	return s->load && s->deferred_known;
+	return s->reasons_has;
 }
-static bool get_prompt(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_prompt(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->any ? s->prompt : e->prompt;
-	return s->any || e->prompt_told;
+	return known(s->any || e->prompt_told);
 }
-static bool get_generation(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_generation(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->any ? s->generation : e->generation;
-	return s->any || e->generation_told;
+	return known(s->any || e->generation_told);
 }
-static bool get_cached(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_cached(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->any ? s->cached_tokens : e->cached;
-	return s->any ? s->cached : e->cached_told;
+	return known(s->any ? s->cached : e->cached_told);
 }
-static bool get_computed(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_computed(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->any ? s->computed : e->cached_of - e->cached;
-	return s->any ? s->cached : e->cached_told;
+	return known(s->any ? s->cached : e->cached_told);
 }
 /* An engine without a connector has one cache: its own. */
-static bool get_local(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_local(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->any ? s->local : e->cached;
-	return s->any ? s->parts : e->cached_told;
+	return known(s->any ? s->parts : e->cached_told);
 }
-static bool get_external(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_external(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->external;
-	return s->any && s->parts;
+	return known(s->any && s->parts);
 }
 /* Where the scheduler does not tell: each prompt is looked up once. */
-static bool get_queries(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_queries(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	*v = s->prefix_told ? s->queries : s->any ? s->computed + s->cached_tokens : e->cached_of;
-	return s->prefix_told || (s->any ? s->cached : e->cached_told);
+	return known(s->prefix_told || (s->any ? s->cached : e->cached_told));
 }
-static bool get_hits(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_hits(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	if (s->prefix_told) {
 		*v = s->hits;
-		return true;
+		return KNOWN;
 	}
 	return get_local(e, s, v);
 }
-static bool get_preemptions(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_preemptions(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->preemptions;
-	return s->any && s->events;
+	return s->preemptions_has;
 }
-static bool get_drafts(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_drafts(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->drafts;
-	return s->spec;
+	return known(s->spec);
 }
-static bool get_draft_tokens(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_draft_tokens(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->draft_tokens;
-	return s->spec;
+	return known(s->spec);
 }
-static bool get_accepted(const struct entry *e, const struct state *s, uint64_t *v)
+static enum known get_accepted(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
 	*v = s->accepted;
-	return s->spec;
+	return known(s->spec);
 }
 
 #define COUNTER RP_EXPO_COUNTER
@@ -914,14 +930,15 @@ static const struct {
 	{ "num_requests_waiting", GAUGE, "Requests waiting in the engine, by reqprobe.", NULL, NULL,
 	  get_waiting },
 	{ "num_requests_waiting_by_reason", GAUGE,
-	  "Requests waiting in the engine: for capacity, or deferred, by reqprobe.", "reason",
-	  "capacity", get_capacity },
+	  "Requests waiting in the engine: for capacity, or deferred; NaN where it does not tell, by reqprobe.",
+	  "reason", "capacity", get_capacity },
 	{ "num_requests_waiting_by_reason", GAUGE, "", "reason", "deferred", get_deferred },
 	{ "prefix_cache_queries_total", COUNTER,
 	  "Prompt tokens looked up in the prefix cache, by reqprobe.", NULL, NULL, get_queries },
 	{ "prefix_cache_hits_total", COUNTER,
 	  "Prompt tokens found in the prefix cache, by reqprobe.", NULL, NULL, get_hits },
-	{ "num_preemptions_total", COUNTER, "Preemptions, by reqprobe.", NULL, NULL,
+	{ "num_preemptions_total", COUNTER,
+	  "Preemptions; NaN where the engine does not tell, by reqprobe.", NULL, NULL,
 	  get_preemptions },
 	{ "prompt_tokens_total", COUNTER, "Prompt tokens, by reqprobe.", NULL, NULL, get_prompt },
 	{ "prompt_tokens_by_source_total", COUNTER,
@@ -942,7 +959,7 @@ static const struct {
 	  "Drafted tokens that were accepted, by reqprobe.", NULL, NULL, get_accepted },
 };
 
-/* A family is begun with its first sample: what nobody knows is absent. */
+/* A family is begun with its first sample: what nobody has is absent. */
 static void put_numbers(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 			const struct state *st)
 {
@@ -951,16 +968,21 @@ static void put_numbers(struct as_vllm *a, struct rp_expo *e, const char *prefix
 
 	for (size_t i = 0; i < N(numbers); i++) {
 		for (uint32_t k = 0; k < a->n; k++) {
+			enum known has;
 			uint64_t v;
 
-			if (!a->entries[k] || !numbers[i].get(a->entries[k], &st[k], &v))
+			has = a->entries[k] ? numbers[i].get(a->entries[k], &st[k], &v) : ABSENT;
+			if (has == ABSENT)
 				continue;
 			if (strcmp(begun, numbers[i].name)) {
 				begun = numbers[i].name;
 				family(a, e, prefix, begun, numbers[i].type, numbers[i].help);
 			}
 			labels(&l, a->entries[k], numbers[i].key, numbers[i].value);
-			rp_expo_u64(e, l.l, numbers[i].key ? 3 : 2, v);
+			if (has == KNOWN)
+				rp_expo_u64(e, l.l, numbers[i].key ? 3 : 2, v);
+			else
+				rp_expo_double(e, l.l, numbers[i].key ? 3 : 2, NAN);
 		}
 	}
 }
@@ -995,14 +1017,14 @@ static void put_engine(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 	put_numbers(a, e, prefix, st);
 	put_positions(a, e, prefix, st);
 	for (uint32_t k = 1; k < a->n; k++) {
-		if (!st[k].kv_known)
+		if (st[k].kv_has == ABSENT)
 			continue;
 		if (!begun)
 			family(a, e, prefix, "kv_cache_usage_perc", GAUGE,
-			       "Part of the KV cache in use, 1 is all of it, by reqprobe.");
+			       "Part of the KV cache in use, 1 is all of it; NaN where the engine does not tell, by reqprobe.");
 		begun = true;
 		labels(&l, a->entries[k], NULL, NULL);
-		rp_expo_double(e, l.l, 2, st[k].kv);
+		rp_expo_double(e, l.l, 2, st[k].kv_has == KNOWN ? st[k].kv : NAN);
 	}
 	family(a, e, prefix, "request_success_total", COUNTER,
 	       "Finished requests by why they ended, by reqprobe.");

@@ -676,6 +676,7 @@ static void take_stats(struct ctx *x, const struct rp_vllm_stats *v)
 		st->scheduler_known = true;
 		p->stats = true;
 	}
+	p->log_stats = true;
 	s->has_stats = true;
 	p->deferred = v->deferred == RP_VLLM_UNKNOWN ? RP_NONE : v->deferred;
 	p->kv_usage = s->kv_usage = v->kv_usage;

@@ -38,9 +38,10 @@ void rp_timeline_defaults(struct rp_timeline_opts *o);
 #define RP_SPEC_POSITIONS 16
 struct rp_core {
 	uint32_t pid;
-	int64_t index; /* engine index (data parallel rank), 0 when it has none */
-	bool gone;     /* the process has exited: totals stay, gauges are void */
-	bool stats;    /* the engine sends scheduler stats: the next five are known */
+	int64_t index;	/* engine index (data parallel rank), 0 when it has none */
+	bool gone;	/* the process has exited: totals stay, gauges are void */
+	bool stats;	/* the engine sends scheduler stats: the next five are known */
+	bool log_stats; /* it does or, gone, did: its events are told, too */
 	int64_t running, waiting;
 	int64_t deferred; /* waits for something other than capacity; RP_NONE unknown */
 	double kv_usage;  /* 0..1, NAN unknown */
