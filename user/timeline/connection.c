@@ -913,8 +913,6 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 			body_bytes_gap(q, dir, it.len, ts, why);
 			if (q->recorded)
 				rp_json_gap(&h->req_json);
-			h->req_text |= !h->req_begun;
-			h->req_begun = true;
 		} else if (q) {
 			q->r.bytes_tx += used;
 			body_bytes_gap(q, dir, it.len, ts, why);
