@@ -165,6 +165,10 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool la
 		rp_proc_free(&p);
 		return 0;
 	}
+	if (t->engine->bystander && t->engine->bystander(&p)) {
+		rp_live_detach_pid(w->live, pid); /* hooked before it had its name */
+		goto cleanup;
+	}
 	if (rp_match_hooks(t->engine, &p, &m))
 		goto cleanup;
 	if (m.version[0] && !t->version[0])

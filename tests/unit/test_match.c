@@ -546,6 +546,37 @@ static void test_vllm_hooks(void **state)
 #define APHRODITE(exe, cmd, mapped) \
 	score_as(&rp_engine_aphrodite, exe, cmd, sizeof(cmd), mapped, false)
 
+static void test_bystanders(void **state)
+{
+	static const struct {
+		const struct rp_engine *e;
+		const char *title;
+		bool is;
+	} t[] = {
+		{ &rp_engine_vllm, "VLLM::Worker", true },
+		{ &rp_engine_vllm, "VLLM::Worker_TP1", true },
+		{ &rp_engine_vllm, "VLLM::Worker_DP0_TP1", true },
+		{ &rp_engine_vllm, "VLLM::EngineCore", false },
+		{ &rp_engine_vllm, "VLLM::EngineCore_DP1", false },
+		{ &rp_engine_vllm, "VLLM::APIServer_0", false },
+		{ &rp_engine_vllm, "APHRODITE::Worker", false },
+		{ &rp_engine_vllm, "Worker", false },
+		{ &rp_engine_vllm, "python3", false },
+		{ &rp_engine_vllm, "", false },
+		{ &rp_engine_aphrodite, "APHRODITE::Worker_TP0", true },
+		{ &rp_engine_aphrodite, "APHRODITE::EngineCore", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		struct rp_proc p = { .pid = getpid(),
+				     .cmdline = (char *)t[i].title,
+				     .cmdline_len = strlen(t[i].title) + 1 };
+
+		assert_int_equal(t[i].e->bystander(&p), t[i].is);
+	}
+}
+
 /* clang-format off */
 static void test_vllm_recognise(void **state)
 {
@@ -894,8 +925,8 @@ int main(void)
 		cmocka_unit_test(test_version),		cmocka_unit_test(test_running_monolith),
 		cmocka_unit_test(test_running_shared),	cmocka_unit_test(test_running_go),
 		cmocka_unit_test(test_vllm_table),	cmocka_unit_test(test_vllm_hooks),
-		cmocka_unit_test(test_vllm_recognise),	cmocka_unit_test(test_vllm_version),
-		cmocka_unit_test(test_running_vllm),
+		cmocka_unit_test(test_bystanders),	cmocka_unit_test(test_vllm_recognise),
+		cmocka_unit_test(test_vllm_version),	cmocka_unit_test(test_running_vllm),
 	};
 
 	return cmocka_run_group_tests_name("match", tests, make, drop);

@@ -56,6 +56,10 @@ struct rp_engine {
 	/* Which mapped file may hold the hooked functions? The program itself
 	 * is always searched. */
 	bool (*hook_object)(const char *path);
+	/* Optional. A process of the engine that has the hooked functions and never calls
+	 * them with what is read here: each call would cost it a trap for nothing. Its name
+	 * may say so only some time after its start. */
+	bool (*bystander)(const struct rp_proc *p);
 };
 
 extern const struct rp_engine rp_engine_llamacpp;

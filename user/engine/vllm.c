@@ -416,7 +416,29 @@ static void version_as(const struct family *f, const struct rp_proc *p, char *bu
 		prefix_version(f, p, rp_proc_arg(p, script), buf, len);
 }
 
+/*
+ * Workers ("VLLM::Worker", "VLLM::Worker_TP0", ...) take their orders and give their
+ * results through shared memory: their only messages, two a step, are empty and wake
+ * the other side. EngineCore waits for them.
+ */
+static bool worker(const struct family *f, const struct rp_proc *p)
+{
+	const char *title = rp_proc_arg(p, 0);
+
+	return rp_starts(title, f->title) && rp_starts(title + strlen(f->title), "Worker");
+}
+
 /* ---- the two ---- */
+
+static bool vllm_bystander(const struct rp_proc *p)
+{
+	return worker(&vllm, p);
+}
+
+static bool aphrodite_bystander(const struct rp_proc *p)
+{
+	return worker(&aphrodite, p);
+}
 
 static int vllm_recognise(const struct rp_proc *p)
 {
@@ -447,6 +469,7 @@ const struct rp_engine rp_engine_vllm = {
 	.recognise = vllm_recognise,
 	.version = vllm_version,
 	.hook_object = hook_object,
+	.bystander = vllm_bystander,
 };
 
 const struct rp_engine rp_engine_aphrodite = {
@@ -458,4 +481,5 @@ const struct rp_engine rp_engine_aphrodite = {
 	.recognise = aphrodite_recognise,
 	.version = aphrodite_version,
 	.hook_object = hook_object,
+	.bystander = aphrodite_bystander,
 };
