@@ -8,8 +8,8 @@ runs. --check: exit status 1 when a limit is exceeded.
 The machine may swing by tens of percent from minute to minute. Claims rest on
 accounting (the kernel's BPF run time, hits times the measured cost of a trap,
 the daemon's CPU, against the engine's CPU for the same work) and on many short
-runs in random order within each round: with the probe / without, beside
-without / without, as median ratios with a bootstrap interval."""
+windows of one load, in random order within each round: with the probe / without,
+beside without / without, as median ratios with a bootstrap interval."""
 
 import glob, hashlib, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
 
@@ -378,37 +378,97 @@ def accounted(t, p, pids, work, what, limit):
     row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
 
 
-def rounds(t, pairs, work, e, pids, hooks, margin, others={}):
-    """work(engine, round) -> (throughput, TTFT). others: label -> engine, without a probe."""
-    res = {x: [] for x in ("none", "none2", "reqprobe", "bpftrace", *others)}
+SETTLE_S, WINDOW_S = (1, 2) if QUICK else (2, 4)
+
+
+class Load:
+    """A client that goes on asking until it is ended; it can be held."""
+
+    def __init__(self, t, port, c, extra, **kw):
+        self.path = t.path(f"load{len(t.children)}")
+        with open(self.path, "wb") as out:
+            self.proc = t.spawn(client_argv(port, n=1000000, c=c, seed=5, usage=True, timeout=4 * 3600,
+                                            extra={"temperature": 0, "ignore_eos": True, **extra}, **kw), stdout=out)
+
+    def hold(self, held):
+        self.proc.send_signal(signal.SIGSTOP if held else signal.SIGCONT)
+
+    def end(self):
+        """The requests that are over."""
+        self.hold(False)
+        self.proc.terminate()
+        self.proc.wait(10)
+        with open(self.path) as f:
+            lines = f.read().split("\n")[:-1]    # the last one may be cut
+        return [r for r in map(json.loads, lines) if r.get("first_token_ns")]
+
+
+def in_window(reqs, start, end):
+    """Tokens per second, and p50 TTFT of the requests sent in it. A request's tokens are
+    taken as even between its first and its last."""
+    tokens, ttft = 0, []
+    for r in reqs:
+        first, last = r["first_token_ns"], r["last_ns"]
+        if last > first:
+            tokens += (r["max_tokens"] - 1) * max(min(last, end) - max(first, start), 0) / (last - first)
+        tokens += start <= first < end
+        if start <= r["sent_ns"] < end:
+            ttft.append((first - r["sent_ns"]) / 1e6)
+    assert ttft, "a window without a request"
+    return tokens / ((end - start) / 1e9), statistics.median(ttft)
+
+
+def windows(t, pairs, load, e, pids, hooks, margin, others={}):
+    """load(engine) -> Load. Under one load that never pauses, windows with and without the
+    probe: pauses before a piece of work, its ramp and its tail would differ by more
+    than what is looked for. others: label -> engine, without a probe."""
     with_bt = shutil.which("bpftrace") and hooks
+    loads = {"": load(e), **{k: load(x) for k, x in others.items()}}
+    time.sleep(2)
+    for k in others:
+        loads[k].hold(True)
+    spans = []
     for i in range(pairs):
         order = ["none", "none2", "reqprobe", *others] + (["bpftrace"] if with_bt and i % 3 == 0 else [])
         random.Random(i).shuffle(order)
         for kind in order:
             q = b = None
-            if kind == "reqprobe":
+            if kind in others:
+                loads[""].hold(True)
+                loads[kind].hold(False)
+            elif kind == "reqprobe":
                 q = t.probe(e)
             elif kind == "bpftrace":
                 b = bpftrace_start(t, pids, hooks, t.path(f"bl{i}"))
                 if b is None:
                     continue
-            res[kind].append((i, *work(others.get(kind, e), i)))
+            time.sleep(SETTLE_S)
+            start = time.monotonic_ns()
+            time.sleep(WINDOW_S)
+            spans.append((i, kind, start, time.monotonic_ns()))
+            if kind in others:
+                loads[kind].hold(True)
+                loads[""].hold(False)
             if q:
                 q.stop()
             if b:
                 os.kill(b.pid, signal.SIGINT)
                 b.wait(20)
+                os.unlink(b.out_path)
         t.probes.clear()
         print(f"\r  round {i + 1} of {pairs}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    reqs = {k: x.end() for k, x in loads.items()}
+    res = {}
+    for i, kind, start, end in spans:
+        res.setdefault(kind, []).append((i, *in_window(reqs.get(kind) or reqs[""], start, end)))
     base = {i: (tp, tt) for i, tp, tt in res["none"]}
     second = {i: (tp, tt) for i, tp, tt in res["none2"]}
-    row("rounds", f"{pairs}", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
+    row("rounds", f"{pairs}, windows of {WINDOW_S} s", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
     row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
     zero = {}
     for kind in ("none2", "reqprobe", "bpftrace", *others):
-        if not res[kind]:
+        if not res.get(kind):
             continue
         for j, what in ((1, "throughput"), (2, "p50 TTFT")):
             xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
@@ -423,7 +483,7 @@ def rounds(t, pairs, work, e, pids, hooks, margin, others={}):
                 edge = min(zero[j][0], 1) - margin if j == 1 else max(zero[j][1], 1) + margin
                 limit, ok = (f"> {edge:.3f}", lo > edge) if j == 1 else (f"< {edge:.3f}", hi < edge)
             row(label, f"{statistics.median(xs):.4f} [{lo:.4f}, {hi:.4f}]", limit, ok)
-    FIGURES["pairs"] = res
+    FIGURES["windows"] = res
 
 
 def llama_bench(t, pairs):
@@ -449,8 +509,7 @@ def llama_bench(t, pairs):
         for tab in ("-D", ""):
             r = subprocess.run(["nm", "--defined-only"] + ([tab] if tab else []) + [f], capture_output=True, text=True)
             hooks += [(f, l.split()[-1]) for l in r.stdout.splitlines() if l.split() and l.split()[-1] in HOOKS]
-    k = 12 if not QUICK else 6
-    rounds(t, pairs, lambda _, i: work(k, 1000 + i), e, [e.pid], sorted(set(hooks)), None)
+    windows(t, pairs, lambda x: Load(t, x.port, 4, {"cache_prompt": False}, max_tokens=24, words="8,24"), e, [e.pid], sorted(set(hooks)), None)
 
 
 # ---------------------------------------------------------------- vLLM
@@ -548,9 +607,8 @@ def vllm_bench(t, pairs):
         head("the same with every output: log and its upload, OTLP metrics and traces, other names on /metrics")
         account(t, e, pids, lambda: work(e, n, 7), f"{n} requests of 24 to 72 tokens", 2, all_outputs(t))
         lib = {os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "libzmq" in l}
-        k = 64 if QUICK else 128
-        rounds(t, pairs, lambda x, i: work(x, k, 1000 + i), e, pids, [(f, "zmq_msg_send") for f in sorted(lib)], 0.01,
-               {"its own flag": engines[1]})
+        windows(t, pairs, lambda x: Load(t, x.port, 32, {"model": vllm.NAME}, max_tokens="24,72", words="8,40"), e, pids,
+                [(f, "zmq_msg_send") for f in sorted(lib)], 0.01, {"its own flag": engines[1]})
     finally:
         for e in engines:
             e.close()
