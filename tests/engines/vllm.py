@@ -520,10 +520,16 @@ def numbers(t, e, n, seed, c=16):
     answers = e.run(vllm_load.mixed(n, seed, logprobs=ALL), c)
     unread = unanswered(t, e, answers)
     answers = [a for a in answers if a not in unread] + e.run([a.ask for a in unread])
+    m = p.metrics()
     recs = p.finish(len(answers), timeout=30)
     if unread:
         recs = [r for r in recs if r["status"] is not None]
     t.note(f"attach {p.attach_ms()} ms")
+    steps = m.sum("reqprobe_scheduler_steps_total")
+    if any("::Worker" in comm for _, comm in e.tree()):
+        # of a step its message and two that wake the worker, none of the worker's own
+        hits = m.sum("reqprobe_bpf_runs_total", program="rp_uprobe")
+        t.check(hits <= 3.2 * steps + 6 * len(answers) + 100, f"{hits} traps for {steps} steps and {len(answers)} requests")
     got = check_all(t, e, recs, answers)
     check_sums(t, e, before, e.metrics(), got)
     t.equal({k: v for k, v in (p.summary or {}).get("events_lost", {}).items() if v}, {}, "events lost")
