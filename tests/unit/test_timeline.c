@@ -709,6 +709,87 @@ static void truncated(void **st)
 	world_end(w);
 }
 
+static void ask(struct world *w, int64_t ts, const char *id)
+{
+	char s[300];
+
+	snprintf(s, sizeof(s),
+		 "POST /v1/chat/completions HTTP/1.1\r\nX-Request-Id: %s\r\n"
+		 "Content-Length: 13\r\n\r\n{\"model\":\"m\"}",
+		 id);
+	rx(w, 1, ts, s);
+}
+
+static void answer(struct world *w, int64_t ts, const char *id)
+{
+	char s[200];
+	int n = snprintf(NULL, 0, "{\"id\":\"%s\",\"model\":\"m\"}", id);
+
+	snprintf(
+		s, sizeof(s),
+		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{\"id\":\"%s\",\"model\":\"m\"}",
+		n, id);
+	tx(w, 1, ts, s);
+}
+
+/* Answers of which no byte was copied, or no head that can be read: what follows them on
+ * the connection keeps its own answer. */
+static void unseen_answers(void **st)
+{
+	static const struct {
+		/* Q ask, A answer, U unseen answer, L lost one, B unseen piece, R rubbish,
+		 * r rubbish before the answer */
+		const char *steps;
+		const char *ends; /* of each request: . complete, ? unknown */
+	} t[] = {
+		{ "QUQA", "?." },	{ "QUQUQA", "??." },	   { "QAQUQA", ".?." },
+		{ "QRQA", "?." },	{ "QRRQA", "?." },	   { "QUQAQA", "?.." },
+		{ "QQUA", "?." },	{ "QQUAQA", "?.." },	   { "QBBQBBQAQA", "??.." },
+		{ "QUQUQUQA", "???." }, { "QUQRQUQAQA", "???.." }, { "QQQUAA", "?.." },
+		{ "QUQLQA", "??." },	{ "QQQBBAA", "?.." },	   { "QrA", "." },
+		{ "QrAQA", ".." },
+	};
+
+	(void)st;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		struct world *w = world_new();
+		int64_t ts = 1000 * MS;
+		unsigned asked = 0, answered = 0;
+		char id[8];
+
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		for (const char *p = t[i].steps; *p; p++, ts += 10 * MS) {
+			snprintf(id, sizeof(id), "x%u", *p == 'Q' ? asked++ : answered);
+			if (*p == 'Q')
+				ask(w, ts, id);
+			else if (*p == 'A')
+				answer(w, ts, id);
+			else if (*p == 'R' || *p == 'r')
+				tx(w, 1, ts, "\x16\x03 rubbish, not HTTP");
+			else
+				data_n(w, 1, RP_TX, ts, "", 0, *p == 'B' ? 150 : 300, *p == 'L');
+			/* the second half, the second piece of rubbish: of the same answer */
+			answered += *p != 'Q' && *p != 'r' && (p[0] != p[1] || *p == 'A') ? 1 : 0;
+		}
+		close_conn(w, 1, ts);
+		rp_timeline_finish(w->t);
+		assert_int_equal(w->n, asked);
+		for (size_t k = 0; k < w->n; k++) {
+			const struct rp_record *r = &w->rec[k];
+			size_t which = strtoul(r->x_request_id + 1, NULL, 10);
+			bool whole = t[i].ends[which] == '.';
+
+			assert_true(which < asked);
+			assert_int_equal(r->end, whole ? RP_END_COMPLETE : RP_END_UNKNOWN);
+			assert_string_equal(r->id, whole ? r->x_request_id : "");
+			if (!whole)
+				assert_true(r->flags & RP_FLAG_PARTIAL);
+		}
+		world_end(w);
+	}
+}
+
 /* A6 b: under way at the attach. The next request is a normal one. */
 static void pre_attach(void **st)
 {
@@ -1305,24 +1386,43 @@ static void last_ack_of_the_closed(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(c4),		cmocka_unit_test(c1),
-		cmocka_unit_test(c2),		cmocka_unit_test(c6),
-		cmocka_unit_test(c8),		cmocka_unit_test(usage_at_the_end),
-		cmocka_unit_test(b7),		cmocka_unit_test(plain_usage),
-		cmocka_unit_test(splits),	cmocka_unit_test(engine_join),
-		cmocka_unit_test(last_ack),	cmocka_unit_test(last_ack_of_the_closed),
-		cmocka_unit_test(not_read),	cmocka_unit_test(lost_head),
-		cmocka_unit_test(uring),	cmocka_unit_test(posted),
-		cmocka_unit_test(proxied),	cmocka_unit_test(answered_late),
-		cmocka_unit_test(out_of_order), cmocka_unit_test(ends),
-		cmocka_unit_test(late_write),	cmocka_unit_test(abandoned),
-		cmocka_unit_test(loss),		cmocka_unit_test(loss_of_first),
-		cmocka_unit_test(census),	cmocka_unit_test(truncated),
-		cmocka_unit_test(pre_attach),	cmocka_unit_test(framing),
-		cmocka_unit_test(errors),	cmocka_unit_test(bodies),
-		cmocka_unit_test(media),	cmocka_unit_test(embeddings),
-		cmocka_unit_test(long_path),	cmocka_unit_test(limits),
-		cmocka_unit_test(tls),		cmocka_unit_test(hostile),
+		cmocka_unit_test(c4),
+		cmocka_unit_test(c1),
+		cmocka_unit_test(c2),
+		cmocka_unit_test(c6),
+		cmocka_unit_test(c8),
+		cmocka_unit_test(usage_at_the_end),
+		cmocka_unit_test(b7),
+		cmocka_unit_test(plain_usage),
+		cmocka_unit_test(splits),
+		cmocka_unit_test(engine_join),
+		cmocka_unit_test(last_ack),
+		cmocka_unit_test(last_ack_of_the_closed),
+		cmocka_unit_test(not_read),
+		cmocka_unit_test(lost_head),
+		cmocka_unit_test(uring),
+		cmocka_unit_test(posted),
+		cmocka_unit_test(proxied),
+		cmocka_unit_test(answered_late),
+		cmocka_unit_test(out_of_order),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(late_write),
+		cmocka_unit_test(abandoned),
+		cmocka_unit_test(loss),
+		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(census),
+		cmocka_unit_test(truncated),
+		cmocka_unit_test(unseen_answers),
+		cmocka_unit_test(pre_attach),
+		cmocka_unit_test(framing),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(bodies),
+		cmocka_unit_test(media),
+		cmocka_unit_test(embeddings),
+		cmocka_unit_test(long_path),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(tls),
+		cmocka_unit_test(hostile),
 		cmocka_unit_test(forms),
 	};
 

@@ -557,6 +557,22 @@ static void body_gap(struct rp_timeline *t, struct http *h, struct request *q, i
 		q->no_first = why == GAP_LOST ? RP_WHY_LOST : RP_WHY_TRUNCATED;
 }
 
+/*
+ * Bytes of a response went by without its head: which request do they answer? The first
+ * that waits; and one that was sent when an answer like that had already come, for few
+ * clients send a request before they have read the answer to the last.
+ */
+static void answered_unseen(struct http *h)
+{
+	struct request *q = h->head;
+
+	if (!q || q->resp_seen)
+		return;
+	while (q->unseen && q->next && q->next->after_unseen && q->next->rx_done)
+		q = q->next;
+	q->unseen = true;
+}
+
 static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
 			   size_t n, int64_t ts)
 {
@@ -602,6 +618,7 @@ static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t 
 			t->st.parse_errors++;
 			q->r.flags |= RP_FLAG_PARSE_ERROR;
 			h->tx_lost = true;
+			answered_unseen(h);
 			return;
 		case RP_HTTP1_MORE:
 			return;
@@ -610,6 +627,15 @@ static void response_items(struct rp_timeline *t, struct conn *c, const uint8_t 
 		}
 		pos += used;
 	}
+}
+
+static bool asked_after_unseen(const struct http *h)
+{
+	const struct request *q = h->tx_lost ? h->head : NULL;
+
+	while (q && q->next)
+		q = q->next;
+	return q && q->unseen;
 }
 
 /* A chunk-size line: where a chunked stream can be picked up again. */
@@ -636,7 +662,7 @@ static size_t tx_resync(struct rp_timeline *t, struct conn *c, const uint8_t *in
 	size_t at = 0;
 
 	if (call_start && starts_with(in, n, "HTTP/1.")) {
-		if (q->resp_seen) {
+		while ((q = h->head) && (q->resp_seen || (q->unseen && q->next))) {
 			q->r.flags |= RP_FLAG_PARTIAL;
 			rp_tl_request_end(t, q, RP_END_UNKNOWN, RP_NONE);
 		}
@@ -771,6 +797,7 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 		struct rp_http1_item it;
 		uint8_t *k = keep ? keep + pos : NULL;
 		size_t used = rp_http1_next(&h->req, in + pos, k, n - pos, &it);
+		bool after;
 
 		if (it.type == RP_HTTP1_START) {
 			if (h->head && (h->head->midstream || (h->tx_lost && h->head->resp_seen))) {
@@ -782,7 +809,10 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 				rp_http1_resync(&h->resp);
 				h->tx_lost = false;
 			}
+			after = asked_after_unseen(h);
 			h->rx = rp_tl_request_new(t, c, ts);
+			if (h->rx)
+				h->rx->after_unseen = after;
 			used = used > it.pos ? used : it.pos;
 			line = pos + it.pos;
 			h->line_done = false;
@@ -882,8 +912,11 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 	if (!h)
 		return;
 	p = dir == RP_RX ? &h->req : &h->resp;
-	if (dir == RP_RX ? h->rx_lost : h->tx_lost)
+	if (dir == RP_RX ? h->rx_lost : h->tx_lost) {
+		if (dir == RP_TX)
+			answered_unseen(h);
 		return;
+	}
 	while (n) {
 		struct rp_http1_item it;
 		uint64_t used;
@@ -903,7 +936,9 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 					q->r.bytes_tx += n;
 				}
 				/* Whose is the next head? Not surely theirs. */
-				if (q && !q->resp_seen && why == GAP_LOST)
+				if (why == GAP_CUT)
+					answered_unseen(h);
+				else if (q && !q->resp_seen)
 					give_up_waiting(t, c);
 			}
 			return;
@@ -1042,6 +1077,8 @@ int rp_tl_data(struct rp_timeline *t, const struct rp_ev_data *e, uint8_t *keep)
 			at = tx_resync(t, c, in, keep, e->len, e->call_off == 0);
 			if (c->h->head == q)
 				q->r.bytes_tx += at;
+			if (at == e->len)
+				answered_unseen(c->h);
 		}
 		if (!c->h->head)
 			return 0;

@@ -163,6 +163,8 @@ struct request {
 	bool recorded; /* an inference request; others are only counted */
 	bool head_seen, rx_done, resp_seen, done_marker;
 	bool midstream;
+	bool unseen; /* its response came, in bytes whose head could not be read */
+	bool after_unseen; /* asked when the one before it was answered like that */
 	uint32_t retrans0;
 	/* token events */
 	int64_t usage_prev;	/* completion tokens told so far by usage */
