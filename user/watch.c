@@ -581,8 +581,8 @@ static int find_listeners(struct watch *w)
 		if (k <= 0) {
 			free(pids);
 			free(all);
-			if (k == -EACCES || k == -EPERM || geteuid() != 0) {
-				rp_say("may not look into process %u: run as root (sudo reqprobe --pid %u)",
+			if (k == -EACCES) {
+				rp_say("may not look into process %u: run as root (sudo reqprobe --pid %u), or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
 				       w->t[i].pid, w->t[i].pid);
 				return RP_EXIT_DENIED;
 			}

@@ -784,7 +784,7 @@ static struct lsock *find_ino(struct lsocks *s, uint64_t ino)
 	return s->n ? bsearch(&key, s->v, s->n, sizeof(*s->v), by_ino) : NULL;
 }
 
-/* Which of the sockets does this process hold? */
+/* Which of the sockets does this process hold? -EACCES when it may not be known. */
 static int scan_fds(uint32_t pid, struct lsocks *s)
 {
 	char path[32], link[64], *e;
@@ -793,6 +793,7 @@ static int scan_fds(uint32_t pid, struct lsocks *s)
 	size_t seen = 0;
 	ssize_t n;
 	uint64_t ino;
+	int err = 0;
 	DIR *d;
 
 	snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd", pid);
@@ -803,6 +804,9 @@ static int scan_fds(uint32_t pid, struct lsocks *s)
 		if (!isdigit((unsigned char)de->d_name[0]))
 			continue;
 		n = readlinkat(dirfd(d), de->d_name, link, sizeof(link) - 1);
+		/* CAP_DAC_READ_SEARCH opens the directory, CAP_SYS_PTRACE the links */
+		if (n < 0 && proc_errno(errno) == -EACCES)
+			err = -EACCES;
 		if (n <= 0)
 			continue;
 		link[n] = '\0';
@@ -818,7 +822,7 @@ static int scan_fds(uint32_t pid, struct lsocks *s)
 		}
 	}
 	closedir(d);
-	return 0;
+	return err;
 }
 
 ssize_t rp_proc_listeners(const uint32_t *pids, size_t n, struct rp_listener **out)
@@ -855,17 +859,17 @@ ssize_t rp_proc_listeners(const uint32_t *pids, size_t n, struct rp_listener **o
 		qsort(s.v, s.n, sizeof(*s.v), by_ino);
 	for (i = 0; i < n; i++) {
 		err = scan_fds(pids[i], &s);
-		if (err)
-			last = err;
-		else
+		if (!err)
 			alive++;
-	}
-	if (n && !alive) {
-		free(s.v);
-		return last;
+		else if (last != -EACCES)
+			last = err;
 	}
 	for (i = 0; i < s.n; i++)
 		held += s.v[i].held;
+	if (!held && n && (!alive || last == -EACCES)) {
+		free(s.v);
+		return last;
+	}
 	*out = calloc(held ? held : 1, sizeof(**out));
 	if (!*out) {
 		free(s.v);

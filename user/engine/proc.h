@@ -75,7 +75,8 @@ struct rp_listener {
 };
 /* Listening stream sockets held by these processes (from /proc/PID/fd and
  * /proc/PID/net/{tcp,tcp6,unix}, each network namespace read once).
- * *out is malloc'd; returns their number or -errno. */
+ * *out is malloc'd; returns their number or -errno: -ESRCH when none of the processes is
+ * there, -EACCES when none is found and not all may be looked into. */
 ssize_t rp_proc_listeners(const uint32_t *pids, size_t n, struct rp_listener **out);
 
 /* ---- elf.c ---- */
