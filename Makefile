@@ -38,6 +38,7 @@ PREFIX ?= /usr/local
 SBINDIR ?= $(PREFIX)/sbin
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/reqprobe
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 DESTDIR ?=
 
 FUZZ_SECONDS ?= 60
@@ -169,11 +170,14 @@ $B/reqprobe: $(USER_OBJ) $B/.user-files
 MAN_PAGES := $(wildcard docs/man/*.[1-9])
 SCHEMAS := $(wildcard docs/schema/*.json)
 DOCS := $(wildcard README.md CHANGELOG.md LICENSE docs/*.md)
+UNITS := $(wildcard contrib/*.service)
+CONTRIB := $(filter-out $(UNITS),$(wildcard contrib/*))
 
 .PHONY: install uninstall
 install: $B/reqprobe
 	$(call say,INSTALL,$(DESTDIR)$(SBINDIR)/reqprobe)
-	$(Q)$(INSTALL) -d '$(DESTDIR)$(SBINDIR)' '$(DESTDIR)$(DOCDIR)/schema'
+	$(Q)$(INSTALL) -d '$(DESTDIR)$(SBINDIR)' '$(DESTDIR)$(DOCDIR)/schema' \
+		'$(DESTDIR)$(DOCDIR)/contrib' '$(DESTDIR)$(UNITDIR)'
 	$(Q)$(INSTALL) -m 755 $B/reqprobe '$(DESTDIR)$(SBINDIR)/reqprobe'
 	$(Q)set -e; for m in $(MAN_PAGES); do \
 		d='$(DESTDIR)$(MANDIR)'/man$${m##*.}; \
@@ -182,12 +186,19 @@ install: $B/reqprobe
 		$(INSTALL) -m 644 $$s '$(DESTDIR)$(DOCDIR)/schema'; done
 	$(Q)set -e; for d in $(DOCS); do \
 		$(INSTALL) -m 644 $$d '$(DESTDIR)$(DOCDIR)'; done
+	$(Q)set -e; for c in $(CONTRIB); do \
+		$(INSTALL) -m 644 $$c '$(DESTDIR)$(DOCDIR)/contrib'; done
+	$(Q)set -e; for u in $(UNITS); do \
+		sed 's|/usr/local/sbin/|$(SBINDIR)/|' $$u > $B/unit && \
+		$(INSTALL) -m 644 $B/unit '$(DESTDIR)$(UNITDIR)/'$${u##*/}; done
 
 uninstall:
 	$(call say,REMOVE,$(DESTDIR)$(SBINDIR)/reqprobe)
 	$(Q)rm -f '$(DESTDIR)$(SBINDIR)/reqprobe'
 	$(Q)set -e; for m in $(notdir $(MAN_PAGES)); do \
 		rm -f '$(DESTDIR)$(MANDIR)'/man$${m##*.}/$$m; done
+	$(Q)set -e; for u in $(notdir $(UNITS)); do \
+		rm -f '$(DESTDIR)$(UNITDIR)'/$$u; done
 	$(Q)rm -rf '$(DESTDIR)$(DOCDIR)'
 
 # ---- tests -----------------------------------------------------------------
@@ -212,7 +223,7 @@ $B/san/tests/unit/%: $B/san/tests/unit/%.o $B/san/libreqprobe.a
 .PHONY: check check-unit check-replay check-tools check-live check-engines unit-tests
 unit-tests: $(UNIT_BIN)
 
-check: $B/reqprobe $B/genlog $(UNIT_BIN)
+check: $B/reqprobe $B/genlog $B/page $(UNIT_BIN)
 	@UNIT_BIN='$(UNIT_BIN)' scripts/tally unit replay tools live engines
 
 check-unit: $(UNIT_BIN)
@@ -228,11 +239,11 @@ check-live: $B/lrm_drive
 check-replay check-live check-engines: check-%: $B/reqprobe
 	@scripts/tally $*
 
-check-tools: $B/reqprobe $B/genlog
+check-tools: $B/reqprobe $B/genlog $B/page
 	@scripts/tally tools
 
-# Logs as large as a test wants them, by the daemon's own writer.
-$B/genlog: $B/obj/tests/tools/genlog.o $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.user-files
+# Logs as large as a test wants them, by the daemon's own writer; /metrics of a recording.
+$B/genlog $B/page: $B/%: $B/obj/tests/tools/%.o $(filter-out $B/obj/user/main.o,$(USER_OBJ)) $B/.user-files
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(filter %.o,$^) $(LIBS) -o $@
 
@@ -319,4 +330,4 @@ clean:
 
 -include $(BPF_OBJ:.o=.d) $(PROBE_SRC:bpf/%.bpf.c=$B/bpf/%.d) \
 	$(USER_OBJ:.o=.d) $(SAN_LIB_OBJ:.o=.d) $(FUZZ_LIB_OBJ:.o=.d) \
-	$(UNIT_SRC:%.c=$B/san/%.d) $(FUZZ_SRC:%.c=$B/fuzzobj/%.d) $B/obj/tests/tools/genlog.d
+	$(UNIT_SRC:%.c=$B/san/%.d) $(FUZZ_SRC:%.c=$B/fuzzobj/%.d) $B/obj/tests/tools/genlog.d $B/obj/tests/tools/page.d

@@ -8,18 +8,18 @@ TEXT = "text/plain;version=0.0.4"
 
 
 class Prometheus:
-    """jobs: {name: port}, each scraped once a second. features: of --enable-feature."""
+    """jobs: {name: port}, each scraped once a second. features: of --enable-feature. config:
+    the text of a configuration that has them, instead of one made here."""
 
-    def __init__(self, t, jobs, features=(), interval="1s"):
+    def __init__(self, t, jobs, features=(), interval="1s", config=None):
         exe = shutil.which("prometheus")
         if not exe:
             raise Skip("no prometheus: scripts/deps test")
         self.t, self.port, self.jobs = t, free_port(), jobs
         n = len(t.children)
         with open(t.path(f"prometheus{n}.yml"), "w") as f:
-            f.write(f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: 1m}}\nscrape_configs:\n")
-            for name, port in jobs.items():
-                f.write(f"  - {{job_name: {name}, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n")
+            f.write(config or f"global: {{scrape_interval: {interval}, scrape_timeout: {interval}, evaluation_interval: 1m}}\nscrape_configs:\n" +
+                    "".join(f"  - {{job_name: {name}, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}\n" for name, port in jobs.items()))
         self.log = t.path(f"prometheus{n}.log")
         with open(self.log, "wb") as log:
             self.proc = t.spawn([exe, f"--config.file={t.path(f'prometheus{n}.yml')}", f"--storage.tsdb.path={t.path(f'tsdb{n}')}",
