@@ -16,24 +16,6 @@
 
 #define WAIT_MS 50
 #define DRAIN_NS 150000000ULL
-/* timeout(1) and sudo(8) pass a signal on to a group that has it already. */
-#define SAME_SIGNAL_NS 100000000ULL
-
-static volatile sig_atomic_t stop_signals, hup_signals;
-static volatile uint64_t stopped_at;
-
-static void on_signal(int sig)
-{
-	if (sig == SIGHUP) {
-		hup_signals = 1;
-	} else if (!stop_signals) {
-		stop_signals = 1;
-		stopped_at = rp_now_ns();
-	} else if (rp_now_ns() - stopped_at > SAME_SIGNAL_NS) {
-		_exit(RP_EXIT_OK);
-	}
-}
-
 /* The socket is open: nothing else is needed. */
 static void drop_capabilities(void)
 {
@@ -94,15 +76,13 @@ static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)
 	uint64_t end = o->duration_s > 0 ? rp_now_ns() + (uint64_t)(o->duration_s * 1e9) : 0;
 	int n = 1;
 
-	while (!stop_signals && !(end && rp_now_ns() >= end)) {
+	while (!rp_stopping() && !(end && rp_now_ns() >= end)) {
 		n = rp_pcap_read(p, o->iface ? WAIT_MS : 0, err, errlen);
 		if (n < 0 || (!n && !o->iface))
 			break;
 		rp_run_flush(r);
-		if (hup_signals) {
-			hup_signals = 0;
+		if (rp_hup_taken())
 			rp_run_reopen(r);
-		}
 	}
 	return n;
 }
@@ -132,10 +112,10 @@ int rp_pcap(const struct rp_options *given)
 		.memory = o.memory / 4,
 		.buffer = (uint32_t)o.ring,
 	};
-	struct sigaction sa = { .sa_handler = on_signal };
 	struct rlimit no_core = { 0, 0 };
 	struct rp_pcap *p = NULL;
 	char err[512] = "";
+	bool cut;
 	int st, e;
 
 	/* what the run keeps free of the timeline */
@@ -145,17 +125,17 @@ int rp_pcap(const struct rp_options *given)
 	/* prompts are in this memory: no core file, no ptrace by others */
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	rp_stop_on_signals(o.iface);
+	rp_say_never_wait();
 	if (o.iface) {
 		signal(SIGPIPE, SIG_IGN);
-		sigaction(SIGHUP, &sa, NULL);
 		e = rp_pcap_open_live(&po, o.iface, &p, err, sizeof(err));
 	} else {
 		e = rp_pcap_open_file(&po, o.file, &p, err, sizeof(err));
 	}
 	if (e) {
 		rp_say("%s", err);
+		rp_say_end();
 		return e == -EPERM ? RP_EXIT_DENIED : RP_EXIT_FAILED;
 	}
 	st = rp_run_open(&r, &o);
@@ -167,6 +147,7 @@ int rp_pcap(const struct rp_options *given)
 			rp_say("capturing on %s", o.iface);
 	}
 	e = loop(&r, p, err, sizeof(err));
+	cut = !o.iface && e > 0 && rp_stopping();
 	if (o.iface && e >= 0)
 		drain(p, err, sizeof(err));
 	rp_pcap_finish(p);
@@ -177,10 +158,13 @@ int rp_pcap(const struct rp_options *given)
 	} else if (!o.quiet) {
 		say_end(&r, p);
 	}
-	if (r.jsonl_failed || r.rec_failed || r.output_failed)
+	if (cut)
+		rp_say("stopped by a signal: the rest of %s was not read", o.file);
+	if (cut || rp_run_lost(&r))
 		st = RP_EXIT_FAILED;
 cleanup:
 	rp_pcap_close(p);
 	rp_run_close(&r);
+	rp_say_end();
 	return st;
 }

@@ -2,7 +2,6 @@
 #include "run.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,17 +9,6 @@
 #include "otlp/otlp.h"
 
 #define TICK_NS 100000000ULL
-
-void rp_say(const char *fmt, ...)
-{
-	char line[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof(line), fmt, ap);
-	va_end(ap);
-	fprintf(stderr, "reqprobe: %s\n", line);
-}
 
 /* Said once: records or steps can't be written. */
 static void written(const char *what, const char *file, int e, bool *said)
@@ -96,6 +84,11 @@ static void on_notice(void *ctx, const char *line)
 		rp_say("%s", line);
 }
 
+size_t rp_run_held_pages(const struct rp_options *o)
+{
+	return o->verb == RP_VERB_WATCH && strcmp(o->metrics, "off") ? o->memory / 16 : 0;
+}
+
 static int open_outputs(struct rp_run *r)
 {
 	char err[512];
@@ -148,7 +141,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	}
 	/* what is left beside the ring and the program itself */
 	to.memory_max = o->memory - o->ring - (8u << 20) - rp_log_memory(&o->log, o->memory) -
-			rp_lrm_reserve(o) - rp_otlp_memory(o);
+			rp_lrm_reserve(o) - rp_otlp_memory(o) - rp_run_held_pages(o);
 	r->tl = rp_timeline_new(&to);
 	if (!r->tl || rp_timeline_observe(r->tl, &obs)) {
 		rp_say("no memory");
@@ -284,6 +277,7 @@ void rp_run_flush(struct rp_run *r)
 	if (r->term)
 		fflush(stdout);
 	EACH_OUTPUT(r, i, tick) rp_outputs[i]->tick(r->outputs[i]);
+	rp_say_flush();
 }
 
 void rp_run_finish(struct rp_run *r)
@@ -301,6 +295,11 @@ void rp_run_finish(struct rp_run *r)
 		rp_term_summary(r->term, rp_timeline_stats(r->tl));
 		fflush(stdout);
 	}
+}
+
+bool rp_run_lost(const struct rp_run *r)
+{
+	return r->jsonl_failed || r->steps_failed || r->rec_failed || r->output_failed;
 }
 
 void rp_run_close(struct rp_run *r)

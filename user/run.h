@@ -36,6 +36,8 @@ struct rp_run {
 	uint64_t last_tick, rec_flushed;
 };
 
+/* Bytes of --memory for pages that clients of /metrics take slowly: a sixteenth. */
+size_t rp_run_held_pages(const struct rp_options *o);
 /* Opens the sinks that the options name. On failure says why in one line on
  * stderr and returns an exit status; 0 else. */
 int rp_run_open(struct rp_run *r, const struct rp_options *o);
@@ -52,8 +54,34 @@ void rp_run_metrics(void *run, struct rp_expo *e);
 void rp_run_finish(struct rp_run *r);
 void rp_run_close(struct rp_run *r);
 
+/* Was something lost that an output should have had? Then the exit status says so. */
+bool rp_run_lost(const struct rp_run *r);
+
+/* ---- say.c: lines for people. Any thread. ---- */
 /* One line on stderr, "reqprobe: ..." */
 void rp_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/*
+ * From here on rp_say() never waits for who reads stderr: what has no room waits in
+ * memory, up to 32 KiB; further lines are dropped and counted, and a line says how many.
+ * To be called while the process may still do all it will ever be allowed to.
+ */
+void rp_say_never_wait(void);
+void rp_say_flush(void); /* what waits, as far as it goes */
+uint64_t rp_say_dropped(void);
+/* The same, for half a second at most; from here on rp_say() waits again. */
+void rp_say_end(void);
+/* In a signal handler: a whole line with its prefix, if it goes at once. */
+void rp_say_at_once(const char *line);
+
+/* ---- stop.c ---- */
+/*
+ * The first SIGINT or SIGTERM makes rp_stopping() true; a second one, a tenth of a second
+ * later or more, ends the process at once with RP_EXIT_FAILED. with_hup: SIGHUP makes
+ * rp_hup_taken() true, once.
+ */
+void rp_stop_on_signals(bool with_hup);
+bool rp_stopping(void);
+bool rp_hup_taken(void);
 
 int rp_watch(const struct rp_options *o);
 int rp_replay(const struct rp_options *o);

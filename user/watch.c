@@ -81,25 +81,6 @@ struct watch {
 	ssize_t n_ls;
 };
 
-static volatile sig_atomic_t stop_signals, hup_signals;
-static volatile uint64_t stopped_at;
-/* timeout(1) and sudo(8) pass a signal on to a group that has it already. */
-#define SAME_SIGNAL_NS 100000000ULL
-
-static void on_signal(int sig)
-{
-	if (sig == SIGHUP) {
-		hup_signals = 1;
-		return;
-	}
-	if (!stop_signals) {
-		stop_signals = 1;
-		stopped_at = rp_now_ns();
-	} else if (rp_now_ns() - stopped_at > SAME_SIGNAL_NS) {
-		_exit(RP_EXIT_OK); /* the kernel takes the links down with us */
-	}
-}
-
 static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t pid)
 {
 	return (struct rp_event_hdr){
@@ -389,6 +370,7 @@ static char *metrics(void *ctx, enum rp_expo_format format, size_t *len)
 				     .resident_bytes = resident_bytes(),
 				     .start_seconds = w->start_seconds };
 	struct rlimit files;
+	struct rp_httpd_stats http;
 	struct rp_ev_loss loss;
 	struct rp_stats st;
 	char *text;
@@ -401,6 +383,9 @@ static char *metrics(void *ctx, enum rp_expo_format format, size_t *len)
 		pthread_mutex_unlock(&w->run.lock);
 		return NULL;
 	}
+	rp_httpd_stats(w->httpd, &http);
+	x.http = &http;
+	x.lines_dropped = rp_say_dropped();
 	w->n_progs = rp_live_prog_stats(w->live, w->progs, MAX_PROGS);
 	x.progs = w->progs;
 	x.n_progs = w->n_progs < MAX_PROGS ? w->n_progs : MAX_PROGS;
@@ -908,7 +893,7 @@ static void loop(struct watch *w)
 	int n = 0;
 	bool waiting = false, told = false, hurried = false;
 
-	while (!stop_signals) {
+	while (!rp_stopping()) {
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16) {
 			unsigned ms = waiting ? 500 : n > BUSY_EVENTS ? DRAIN_MS : DRAIN_CALM_MS;
@@ -930,10 +915,8 @@ static void loop(struct watch *w)
 		rp_run_flush(&w->run);
 		if (w->n_late)
 			look_now(w);
-		if (hup_signals) {
-			hup_signals = 0;
+		if (rp_hup_taken())
 			rp_run_reopen(&w->run);
-		}
 		if ((end && rp_now_ns() >= end) || w->run.reader_gone)
 			break;
 		if (orphans(w)) {
@@ -1005,7 +988,6 @@ int rp_watch(const struct rp_options *o)
 {
 	struct rp_live_opts lo;
 	struct watch *w;
-	struct sigaction sa = { .sa_handler = on_signal };
 	struct rlimit no_core = { 0, 0 };
 	struct rp_httpd *httpd;
 	struct rp_live *live;
@@ -1033,9 +1015,8 @@ int rp_watch(const struct rp_options *o)
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	signal(SIGPIPE, SIG_IGN);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
+	rp_stop_on_signals(true);
+	rp_say_never_wait();
 
 	for (unsigned i = 0; i < w->n; i++) {
 		if (rp_proc_alive(w->t[i].pid)) {
@@ -1074,6 +1055,7 @@ int rp_watch(const struct rp_options *o)
 	}
 	st = rp_run_open(&w->run, o);
 	if (!st && strcmp(o->metrics, "off")) {
+		const struct rp_httpd_opts ho = { .held_max = rp_run_held_pages(o) };
 		struct rp_prom_opts po = { .max_models = 32 };
 		struct timespec now;
 
@@ -1081,7 +1063,7 @@ int rp_watch(const struct rp_options *o)
 		w->start_seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 
 		w->run.prom = rp_prom_new(&po);
-		e = rp_httpd_start(o->metrics, metrics, w, &httpd, err, sizeof(err));
+		e = rp_httpd_start(o->metrics, &ho, metrics, w, &httpd, err, sizeof(err));
 		if (!w->run.prom || e) {
 			rp_say("%s", e ? err : "no memory");
 			st = RP_EXIT_FAILED;
@@ -1134,7 +1116,7 @@ int rp_watch(const struct rp_options *o)
 		rp_run_finish(&w->run);
 		if (!o->quiet && !w->run.term)
 			say_end(w);
-		if (w->run.jsonl_failed || w->run.rec_failed || w->run.output_failed)
+		if (rp_run_lost(&w->run))
 			st = RP_EXIT_FAILED;
 	}
 	pthread_mutex_lock(&w->run.lock);
@@ -1151,5 +1133,6 @@ cleanup:
 	rp_map_free(&w->hooked);
 	free(w->ls);
 	free(w);
+	rp_say_end();
 	return st;
 }

@@ -2,7 +2,7 @@
 """reqprobe's own life: signals, death, what it leaves behind; processes of the
 watched tree."""
 
-import json, os, random, re, signal, subprocess, sys, time
+import fcntl, gzip, http.client, json, os, random, re, signal, socket, subprocess, sys, time
 from harness import *
 
 
@@ -56,8 +56,88 @@ def second_signal(t):
     os.kill(p.pid, signal.SIGTERM)
     os.kill(p.pid, signal.SIGCONT)
     t0 = time.monotonic()
-    p.proc.wait(5)
+    t.equal(p.proc.wait(5), 0, "exit status: the same signal, passed on twice")
     t.note(f"ended {(time.monotonic() - t0) * 1e3:.0f} ms after")
+    # a later one ends it at once, and the status says that something is missing
+    with socket.socket() as l:
+        l.bind(("127.0.0.1", 0))
+        l.listen(16)
+        p = t.probe(srv, args=[f"--otlp-traces=http://127.0.0.1:{l.getsockname()[1]}/x", "--otlp-flush", "30"])
+        run_client(t, srv.port, n=3, max_tokens=2)
+        p.wait_records(3)
+        os.kill(p.pid, signal.SIGTERM)
+        time.sleep(0.5)
+        t.equal(p.proc.poll(), None, "waits for the receiver")
+        os.kill(p.pid, signal.SIGTERM)
+        t.equal(p.proc.wait(5), 1, "exit status: a second signal")
+        t.check("second signal" in p.stderr_lines()[-1], p.stderr())
+
+
+@test(60)
+def stderr_not_read(t):
+    """A full pipe, or a stopped reader, holds nothing up, and stays as it was for others."""
+    srv = t.paced()
+    r, w = os.pipe()
+    fcntl.fcntl(w, fcntl.F_SETFL, os.O_NONBLOCK | os.O_WRONLY)
+    try:
+        while True:
+            os.write(w, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    fcntl.fcntl(w, fcntl.F_SETFL, os.O_WRONLY)
+    p = t.probe(srv, wait=False, prefix=["sh", "-c", f'exec "$0" "$@" 2>/proc/{os.getpid()}/fd/{w}'])
+    end = time.monotonic() + 15
+    while time.monotonic() < end:   # no line says when it is attached
+        run_client(t, srv.port, n=1, id="try", max_tokens=2)
+        if p.wait_records(1, 0.2):
+            break
+    run_client(t, srv.port, n=50, c=5, id="x", max_tokens=2)
+    t0 = time.monotonic()
+    recs = p.finish(51)
+    t.check(time.monotonic() - t0 < 10, "the end waits for who does not read")
+    t.equal(sum(r["x_request_id"].startswith("x-") for r in recs), 50, "records")
+    # what it said is there for who reads at last
+    os.read(r, 1 << 20)
+    os.close(w)
+    os.close(r)
+
+
+@test(60)
+def metrics_not_read(t):
+    """Clients that ask for /metrics and do not read hold up nobody: the records come, the
+    next client is answered, so is /healthz."""
+    srv = t.paced()
+    p = t.probe(srv)
+    run_client(t, srv.port, n=5, id="a", max_tokens=2)
+    idle = []
+    for i in range(60):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.connect(("127.0.0.1", p.port))
+        if i % 2:
+            s.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        idle.append(s)
+    run_client(t, srv.port, n=5, id="b", max_tokens=2)
+    p.wait_records(10)
+    t0 = time.monotonic()
+    c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=10)
+    c.request("GET", "/healthz")
+    t.equal(c.getresponse().read(), b"ok\n", "/healthz")
+    c.close()
+    m = p.metrics()
+    t.check(time.monotonic() - t0 < 5, "an answer took long")
+    t.equal(m.sum("reqprobe_requests_total"), 10, "requests_total")
+    t.check(m.sum("reqprobe_metrics_clients_cut_total", reason="connections") >= 60 - 32, "connections that made room")
+    c = http.client.HTTPConnection("127.0.0.1", p.port, timeout=10)
+    c.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+    r = c.getresponse()
+    text = gzip.decompress(r.read()).decode()
+    t.equal(r.getheader("Content-Encoding"), "gzip", "Content-Encoding")
+    t.equal(Metrics(text).sum("reqprobe_requests_total"), 10, "requests_total, gzipped")
+    c.close()
+    for s in idle:
+        s.close()
+    t.equal(len(p.finish(10)), 10, "records")
 
 
 @test(60)

@@ -62,6 +62,39 @@ static void test_negotiation(void **s)
 			fail_msg("%s: %d", t[i].accept, rp_expo_negotiate(t[i].accept));
 }
 
+static void test_gzip_asked_for(void **s)
+{
+	static const struct {
+		const char *coding;
+		bool want;
+	} t[] = {
+		{ NULL, false },
+		{ "", false },
+		{ "gzip", true }, /* Prometheus */
+		{ "GZip;q=0.5", true },
+		{ "x-gzip", true },
+		{ "deflate, gzip;q=1.0, *;q=0.5", true },
+		{ "gzip, deflate, br, zstd", true }, /* browsers */
+		{ "*", true },
+		{ "deflate;foo=bar;q=0.1,gzip;foo=bar;q=0.1", true },
+		{ "identity", false },
+		{ "deflate", false },
+		{ "gzip;q=0", false },
+		{ "gzip;q=0, *", false },
+		{ "*;q=0", false },
+		{ "identity;q=1, gzip;q=0.5", false },
+		{ "identity;q=0.5, gzip;q=0.5", true },
+		{ "gzippy, zip", false },
+		{ "gzip;q=rubbish", false },
+		{ ",;;=gzip;=,", false },
+	};
+
+	(void)s;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++)
+		if (rp_expo_takes_gzip(t[i].coding) != t[i].want)
+			fail_msg("%s: %d", t[i].coding, !t[i].want);
+}
+
 /* ---- one of each type ---- */
 
 static const struct rp_bound bounds[] = {
@@ -412,9 +445,13 @@ static void test_exemplar_limits(void **s)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_negotiation), cmocka_unit_test(test_text),
-		cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_protobuf),
-		cmocka_unit_test(test_native),	    cmocka_unit_test(test_exemplar_limits),
+		cmocka_unit_test(test_negotiation),
+		cmocka_unit_test(test_gzip_asked_for),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_openmetrics),
+		cmocka_unit_test(test_protobuf),
+		cmocka_unit_test(test_native),
+		cmocka_unit_test(test_exemplar_limits),
 	};
 
 	return cmocka_run_group_tests_name("expo", tests, NULL, NULL);

@@ -656,7 +656,9 @@ static void test_promtool(void **s)
 	rp_prom_free(p);
 }
 
-/* ---- the server ---- */
+/* ---- the server; how it treats bad clients: test_httpd.c ---- */
+
+static const struct rp_httpd_opts defaults = { 0 };
 
 static char *some_text(void *ctx, enum rp_expo_format format, size_t *len)
 {
@@ -720,7 +722,9 @@ static void test_http(void **s)
 	int fds = open_fds(), port;
 
 	(void)s;
-	assert_int_equal(rp_httpd_start("127.0.0.1:0", some_text, &none, &h, err, sizeof(err)), 0);
+	assert_int_equal(rp_httpd_start("127.0.0.1:0", &defaults, some_text, &none, &h, err,
+					sizeof(err)),
+			 0);
 	port = port_of(h);
 	assert_true(port > 0);
 	assert_int_equal(strncmp(rp_httpd_url(h), "http://127.0.0.1:", 17), 0);
@@ -783,7 +787,8 @@ static void test_http(void **s)
 
 	/* taken already: one line, an errno */
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
-	assert_int_equal(rp_httpd_start(addr, some_text, &none, &second, err, sizeof(err)),
+	assert_int_equal(rp_httpd_start(addr, &defaults, some_text, &none, &second, err,
+					sizeof(err)),
 			 -EADDRINUSE);
 	assert_null(second);
 	assert_non_null(strstr(err, addr));
@@ -792,7 +797,8 @@ static void test_http(void **s)
 	assert_int_equal(open_fds(), fds);
 
 	/* an idle connection does not keep it from stopping */
-	assert_int_equal(rp_httpd_start(":0", some_text, &none, &h, err, sizeof(err)), 0);
+	assert_int_equal(rp_httpd_start(":0", &defaults, some_text, &none, &h, err, sizeof(err)),
+			 0);
 	assert_int_equal(strncmp(rp_httpd_url(h), "http://127.0.0.1:", 17), 0);
 	fds = dial(port_of(h));
 	assert_int_equal(send(fds, "GET /met", 8, 0), 8);
@@ -808,7 +814,9 @@ static void test_http_connections(void **s)
 	int fd[100];
 
 	(void)s;
-	assert_int_equal(rp_httpd_start("127.0.0.1:0", some_text, &none, &h, err, sizeof(err)), 0);
+	assert_int_equal(rp_httpd_start("127.0.0.1:0", &defaults, some_text, &none, &h, err,
+					sizeof(err)),
+			 0);
 	/* those that say nothing time out; the limit holds meanwhile */
 	for (int i = 0; i < 100; i++)
 		fd[i] = dial(port_of(h));
@@ -834,11 +842,12 @@ static void test_http_addresses(void **s)
 	(void)s;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		err[0] = '\0';
-		assert_int_equal(rp_httpd_start(bad[i], some_text, &none, &h, err, sizeof(err)),
+		assert_int_equal(rp_httpd_start(bad[i], &defaults, some_text, &none, &h, err,
+						sizeof(err)),
 				 -EINVAL);
 		assert_true(err[0]);
 	}
-	r = rp_httpd_start("[::1]:0", some_text, &none, &h, err, sizeof(err));
+	r = rp_httpd_start("[::1]:0", &defaults, some_text, &none, &h, err, sizeof(err));
 	if (r == -EAFNOSUPPORT || r == -EADDRNOTAVAIL) {
 		print_message("SKIP part of test_http_addresses: no IPv6 loopback here\n");
 		return;
@@ -873,7 +882,9 @@ static void test_scrape_while_busy(void **s)
 
 	(void)s;
 	set(&r, RP_FIELD_S_TTFT, MS);
-	assert_int_equal(rp_httpd_start("127.0.0.1:0", locked_render, p, &h, err, sizeof(err)), 0);
+	assert_int_equal(rp_httpd_start("127.0.0.1:0", &defaults, locked_render, p, &h, err,
+					sizeof(err)),
+			 0);
 	for (int i = 0; i < 20; i++) {
 		for (int k = 0; k < 2000; k++) {
 			pthread_mutex_lock(&lock);

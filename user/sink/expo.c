@@ -111,6 +111,38 @@ enum rp_expo_format rp_expo_negotiate(const char *accept)
 	return best;
 }
 
+bool rp_expo_takes_gzip(const char *accept_encoding)
+{
+	int gzip = -1, any = 0, plain = 0;
+
+	for (const char *p = accept_encoding ? accept_encoding : ""; *p; p += *p == ',') {
+		struct word coding = take(&p, ",;");
+		int q = 1000;
+
+		while (*p == ';') {
+			struct word key;
+
+			p++;
+			key = take(&p, ",;=");
+			if (*p != '=')
+				continue;
+			p++;
+			if (is(key, "q"))
+				q = quality(take(&p, ",;"));
+			else
+				take(&p, ",;");
+		}
+		if (is(coding, "gzip") || is(coding, "x-gzip"))
+			gzip = q;
+		else if (is(coding, "identity"))
+			plain = q;
+		else if (is(coding, "*"))
+			any = q;
+	}
+	gzip = gzip < 0 ? any : gzip;
+	return gzip > 0 && gzip >= plain;
+}
+
 /* ---- numbers ---- */
 
 static void number(struct rp_buf *b, double v)

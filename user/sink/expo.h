@@ -59,6 +59,9 @@ extern const char *const rp_expo_content_type[RP_EXPO_FORMATS];
  * the header; what is not known is passed over. Text 0.0.4 when nothing fits.
  */
 enum rp_expo_format rp_expo_negotiate(const char *accept);
+/* Does an Accept-Encoding header (may be NULL) ask for gzip, at least as much as for what
+ * is not encoded? */
+bool rp_expo_takes_gzip(const char *accept_encoding);
 
 /* ---- histograms ---- */
 

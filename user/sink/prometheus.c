@@ -726,6 +726,16 @@ static void own_cost(struct rp_expo *e, const struct rp_stats *s, const struct r
 		      x->open_fds);
 		plain(e, "process_max_fds", GAUGE, "How many it may open.", x->max_fds);
 	}
+	plain(e, "reqprobe_lines_dropped_total", COUNTER,
+	      "Lines for people (stderr) that nobody read in time.", x->lines_dropped);
+	if (x->http) {
+		labelled(
+			e, "reqprobe_metrics_clients_cut_total",
+			"Clients of this page that were cut off: did not take it in time (slow), while too much of it was held for slow ones (memory), or for the place of a newer one (connections).",
+			"reason", rp_httpd_cut_names, x->http->cut, RP_HTTPD_CUT_COUNT);
+		plain(e, "reqprobe_metrics_held_bytes", GAUGE,
+		      "Bytes of this page that clients have not yet taken.", x->http->held_bytes);
+	}
 }
 
 char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct rp_prom_process *x,

@@ -123,6 +123,7 @@ void rp_term_free(struct rp_term *t);
  */
 struct rp_prom;
 struct rp_expo;
+struct rp_httpd_stats;
 enum rp_expo_format {
 	RP_EXPO_TEXT, /* 0.0.4 */
 	RP_EXPO_TEXT_1,
@@ -141,8 +142,10 @@ struct rp_prom_process {
 	uint64_t jsonl_failed;
 	uint64_t ring_backlog_bytes;
 	enum rp_expo_format format;
-	double start_seconds;	    /* of the daemon, since the epoch; 0 = unknown */
-	uint64_t open_fds, max_fds; /* 0 = unknown */
+	double start_seconds;		   /* of the daemon, since the epoch; 0 = unknown */
+	uint64_t open_fds, max_fds;	   /* 0 = unknown */
+	const struct rp_httpd_stats *http; /* NULL = none */
+	uint64_t lines_dropped;		   /* of those for people */
 	/* families of others, after ours; may be NULL */
 	void (*more)(void *ctx, struct rp_expo *e);
 	void *ctx;
@@ -160,18 +163,35 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 		     size_t *len);
 void rp_prom_free(struct rp_prom *p);
 
-/* ---- http.c: /metrics and /healthz by libmicrohttpd, its own thread ---- */
+/* ---- http.c: /metrics and /healthz by libmicrohttpd, in two threads of its own ---- */
 struct rp_httpd;
-/* malloc'd, in the format that the scraper likes best; NULL: 503. Called in the
- * server's thread: take main's mutex inside, and never hold it around
- * rp_httpd_stop(), which joins that thread. */
+/* malloc'd, in the format that the scraper likes best; NULL: 503. Called in a thread of
+ * the server's: take main's mutex inside, and never hold it around rp_httpd_stop(),
+ * which joins that thread. */
 typedef char *(*rp_httpd_metrics_fn)(void *ctx, enum rp_expo_format format, size_t *len);
+#define RP_HTTPD_HELD_MAX (4u << 20)
+struct rp_httpd_opts { /* 0: the default */
+	/* Bytes of pages that were made and are not yet taken, all clients together (those
+	 * who wait at once share one). Beyond it the oldest page goes, and who reads it is
+	 * cut off; the newest stays whatever its size. RP_HTTPD_HELD_MAX. */
+	size_t held_max;
+	unsigned send_ms; /* for a client to take a page; 30000. Without progress: 10 s */
+};
+/* Clients that were cut off, by what they had too much of. */
+enum rp_httpd_cut { RP_HTTPD_SLOW, RP_HTTPD_MEMORY, RP_HTTPD_CONNECTIONS, RP_HTTPD_CUT_COUNT };
+extern const char *const rp_httpd_cut_names[RP_HTTPD_CUT_COUNT]; /* "slow", ... */
+struct rp_httpd_stats {
+	uint64_t cut[RP_HTTPD_CUT_COUNT];
+	uint64_t held_bytes; /* now */
+};
 /* May it stand as addr of rp_httpd_start()? */
 bool rp_httpd_address(const char *addr);
 /* addr "127.0.0.1:9479", "[::1]:0", ":9479" = loopback. port 0 = any free one.
- * -EADDRINUSE etc. with one line in err. */
-int rp_httpd_start(const char *addr, rp_httpd_metrics_fn fn, void *ctx, struct rp_httpd **out,
-		   char *err, size_t errlen);
+ * -EADDRINUSE etc. with one line in err. 32 connections; a further one takes the place
+ * of that which was quiet longest. */
+int rp_httpd_start(const char *addr, const struct rp_httpd_opts *o, rp_httpd_metrics_fn fn,
+		   void *ctx, struct rp_httpd **out, char *err, size_t errlen);
+void rp_httpd_stats(struct rp_httpd *h, struct rp_httpd_stats *out); /* any thread */
 const char *rp_httpd_url(const struct rp_httpd *h); /* http://127.0.0.1:9479/metrics */
 void rp_httpd_stop(struct rp_httpd *h);
 
