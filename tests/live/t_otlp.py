@@ -333,14 +333,31 @@ def otlp_refusals(t):
         t.check(secret not in err, f"{status}: a secret is in {err}")
         t.equal(err.count(f"HTTP status {status}"), 2, f"{status}: {err}")
         t.check(re.search(r"spans of 12 requests were not delivered: 0 found the queue full, 12 were refused", err), f"{status}: {err}")
+        _, err = replay(t, "--otlp", rx.url, rc=1)
+        t.check(re.search(r"metrics were not delivered: \d+ data points were refused", err), f"{status}, metrics alone: {err}")
         rx.stop()
+    # what a later export brings was not lost, unless each has only what is new
+    for args, rc in (([], 0), (["--otlp-temporality", "delta"], 1)):
+        rx, srv = Receiver(t), t.paced()
+        rx.control(status=400, times=1)
+        p = t.probe(srv, args=otlp_args("--otlp", rx.url, *args))
+        rx.wait(1, "/v1/metrics", taken=False)
+        p.stop(expect_rc=rc)
+        t.equal("metrics were not delivered" in p.stderr(), rc == 1, f"refused once, {args}: {p.stderr()}")
+        rx.stop()
+        srv.stop()
     rx = Receiver(t)
     rx.control(partial=3)
     for args in ([], ["--otlp-protocol", "http/json"]):
         n = len(rx.lines())
-        _, err = replay(t, "--otlp", rx.url, "--otlp-traces", *args)
+        _, err = replay(t, "--otlp", rx.url, "--otlp-traces", *args, rc=1)
         t.equal(len(rx.lines()) - n, 2, "partial success: attempts")
         t.check(re.search(r"rejected 3 data points: no thanks\?\[31m", err) and "rejected 3 spans" in err, f"partial success: {err}")
+    # a receiver can't reject more than it was sent
+    rx.control(partial=10**15)
+    _, err = replay(t, "--otlp", rx.url, "--otlp-traces", rc=1)
+    sent = len(rx.lines("/v1/traces")[-1]["spans"])
+    t.check(f"otlp: {sent} spans were taken by the receiver and rejected" in err, f"rejected of {sent}: {err}")
     at = time.time()
     rx.control(status=429, headers={"Retry-After": "2"}, times=1)
     records, err = replay(t, "--otlp-traces=" + rx.url + "/v1/traces")
@@ -352,6 +369,53 @@ def otlp_refusals(t):
     t.equal(len(err.splitlines()), 2, f"429: {err}")
     t.check("HTTP status 429" in err and "again" in err, f"429: {err}")
     rx.stop()
+
+
+@test(60, probe=False)
+def otlp_no_http(t):
+    """What answers is no HTTP, or breaks off: sent again until a receiver is there."""
+    rx = Receiver(t, start=False)
+    answers = [b"\0\0\x12\4\0\0\0\0\0\0\3\0\0\0\x64", b"220 mail.example ESMTP\r\n", b"HTTP/1.1 \r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Le",
+               b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx", b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n", b""]
+    with socket.socket() as l:
+        l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        l.bind(("127.0.0.1", rx.port))
+        l.listen(16)
+        out = t.path("no-http.jsonl")
+        p = t.spawn([REQPROBE, "replay", REC, "--jsonl", out, "--otlp-traces=" + rx.url + "/v1/traces", "--otlp-flush", "1h"],
+                    stderr=subprocess.PIPE, text=True, env={k: v for k, v in os.environ.items() if not k.startswith("OTEL_")})
+        l.settimeout(40)
+        for a in answers[:4]:
+            c, _ = l.accept()
+            c.recv(1 << 16)
+            c.sendall(a)
+            c.close()
+    rx.start()
+    err = p.communicate(timeout=40)[1]
+    t.equal(p.returncode, 0, f"exit status: {err}")
+    t.equal(sum(s["kind"] == 2 for s in rx.spans()), 12, "requests that arrived")
+    t.check("the answer is no HTTP" in err, err)
+    rx.stop()
+    # each of them alone: it is not given up at the first answer, and the end says what is missing
+    for a in answers:
+        with socket.socket() as l:
+            l.bind(("127.0.0.1", 0))
+            l.listen(16)
+
+            def serve(l=l, a=a):
+                try:
+                    while True:
+                        c, _ = l.accept()
+                        c.recv(1 << 16)
+                        c.sendall(a)
+                        c.close()
+                except OSError:
+                    pass
+            threading.Thread(target=serve, daemon=True).start()
+            url = f"http://127.0.0.1:{l.getsockname()[1]}"
+            _, err = replay(t, "--otlp", url, "--otlp-traces", "--otlp-flush", "0.3", rc=1)
+            t.check("12 were left at the end" in err and "the last metrics could not be delivered" in err, f"{a!r}: {err}")
+            l.shutdown(socket.SHUT_RDWR)
 
 
 @test(60, probe=False)

@@ -48,6 +48,8 @@ struct side {
 	struct rp_otlp_random rnd;
 	struct rp_buf body;
 	_Atomic bool lost; /* at the end, something had to stay */
+	/* metrics: what was refused for good, and no later export has brought */
+	_Atomic bool refused;
 };
 
 struct otlp {
@@ -180,12 +182,18 @@ static void put_resource(void *ctx, struct rp_ow *w)
 
 /* ---- metrics ---- */
 
+static int copy_state(struct otlp *o)
+{
+	return atomic_load(&o->copy);
+}
+
 /* All of the copy. False: try again after s.wait_ms. */
 static bool export_metrics(struct otlp *o)
 {
 	struct side *s = &o->metrics;
 	struct rp_otlp_cursor at = { 0 }, from;
 	struct rp_ow w = { &s->body, s->s.to->json };
+	bool refused = false, cumulative = o->c.temporality == RP_OTLP_CUMULATIVE;
 	enum rp_otlp_result r;
 	size_t n;
 
@@ -194,18 +202,22 @@ static bool export_metrics(struct otlp *o)
 		s->body.n = 0;
 		s->body.oom = false;
 		n = rp_otlp_metrics_encode(o->m, &w, &at, POINTS, put_resource, o);
-		if (!n || s->body.oom)
-			return true; /* no memory: the next interval's has it all */
+		if (!n || s->body.oom) {
+			/* no memory: the next interval's has it all, if there is one */
+			if (cumulative)
+				atomic_store(&s->refused, refused || s->body.oom);
+			else if (s->body.oom && copy_state(o) == LAST)
+				atomic_store(&s->refused, true);
+			return true;
+		}
 		r = rp_otlp_send(&s->s, &s->body, n, a_random(s));
 		if (r == RP_OTLP_RETRY)
 			return false;
+		refused |= r == RP_OTLP_REFUSED;
+		if (refused && !cumulative) /* no later one has it again */
+			atomic_store(&s->refused, true);
 		rp_otlp_metrics_commit(o->m, &from, &at);
 	}
-}
-
-static int copy_state(struct otlp *o)
-{
-	return atomic_load(&o->copy);
 }
 
 static void *metrics_main(void *ctx)
@@ -326,7 +338,7 @@ static int wait_for_room(struct otlp *o, const struct rp_record *r, const struct
 	const struct timespec ms = { 0, 1000000 };
 	int e = -ENOSPC;
 
-	while (e == -ENOSPC && rp_clock_ns(CLOCK_MONOTONIC) < until) {
+	while (e == -ENOSPC && !rp_stopping() && rp_clock_ns(CLOCK_MONOTONIC) < until) {
 		wake(&o->spans);
 		nanosleep(&ms, NULL);
 		e = rp_otlp_queue_put(o->q, r, t);
@@ -585,20 +597,34 @@ static void end_threads(struct otlp *o, int64_t ns)
 static int finish(void *state)
 {
 	struct otlp *o = state;
-	uint64_t lost, full, refused, left;
+	struct side *const sides[] = { &o->metrics, &o->spans };
+	uint64_t lost, full, refused, left, rejected = 0;
+	bool metrics;
 
 	end_threads(o, o->c.flush_ms * MS);
 	full = atomic_load(&o->full);
 	refused = atomic_load(&o->refused);
 	left = atomic_load(&o->left);
 	lost = full + refused + left;
+	metrics = atomic_load(&o->metrics.lost) || atomic_load(&o->metrics.refused);
 	if (atomic_load(&o->metrics.lost))
 		rp_say("otlp: the last metrics could not be delivered to %s", o->c.metrics.shown);
+	else if (metrics)
+		rp_say("otlp: metrics were not delivered: %llu data points were refused by %s",
+		       (unsigned long long)atomic_load(&o->metrics.s.refused), o->c.metrics.shown);
 	if (lost || atomic_load(&o->spans.lost))
 		rp_say("otlp: spans of %llu requests were not delivered: %llu found the queue full, %llu were refused, %llu were left at the end",
 		       (unsigned long long)lost, (unsigned long long)full,
 		       (unsigned long long)refused, (unsigned long long)left);
-	return lost || atomic_load(&o->metrics.lost) || atomic_load(&o->spans.lost) ? -EIO : 0;
+	for (int i = 0; i < 2; i++) {
+		uint64_t n = atomic_load(&sides[i]->s.rejected);
+
+		if (n)
+			rp_say("otlp: %llu %s were taken by the receiver and rejected",
+			       (unsigned long long)n, sides[i]->s.data);
+		rejected += n;
+	}
+	return lost || metrics || rejected || atomic_load(&o->spans.lost) ? -EIO : 0;
 }
 
 /* ---- what it tells of itself ---- */

@@ -159,6 +159,18 @@ static size_t on_reply(char *p, size_t one, size_t n, void *ctx)
 	return all;
 }
 
+/* libcurl takes a head that breaks off for a whole one: it has no empty line. */
+static size_t on_head(char *p, size_t one, size_t n, void *ctx)
+{
+	struct rp_otlp_sender *s = ctx;
+
+	if (one * n > 5 && !memcmp(p, "HTTP/", 5))
+		s->whole_head = false; /* after a 100 */
+	else if (one * n <= 2)
+		s->whole_head = true;
+	return one * n;
+}
+
 static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
 	struct rp_otlp_sender *s = ctx;
@@ -227,6 +239,8 @@ int rp_otlp_sender_open(struct rp_otlp_sender *s)
 	SET(CURLOPT_ERRORBUFFER, s->error);
 	SET(CURLOPT_WRITEFUNCTION, on_reply);
 	SET(CURLOPT_WRITEDATA, s);
+	SET(CURLOPT_HEADERFUNCTION, on_head);
+	SET(CURLOPT_HEADERDATA, s);
 	SET(CURLOPT_XFERINFOFUNCTION, on_progress);
 	SET(CURLOPT_XFERINFODATA, s);
 	SET(CURLOPT_NOPROGRESS, 0L);
@@ -286,20 +300,23 @@ static bool pack(struct rp_otlp_sender *s, const struct rp_buf *body)
 
 /* ---- one attempt ---- */
 
-static enum rp_otlp_result judge(CURLcode e, long status)
+static enum rp_otlp_result judge(CURLcode e, long status, bool whole_head)
 {
+	if (e == CURLE_OK && !whole_head)
+		return RP_OTLP_RETRY; /* broken off */
 	if (e == CURLE_OK && status >= 200 && status < 300)
 		return RP_OTLP_TAKEN;
+	if (e == CURLE_OK && (status < 200 || status > 599))
+		return RP_OTLP_RETRY; /* no answer that HTTP knows */
 	if (e == CURLE_OK)
 		return status == 429 || status == 502 || status == 503 || status == 504 ?
 			       RP_OTLP_RETRY :
 			       RP_OTLP_REFUSED;
 	switch (e) {
 	case CURLE_URL_MALFORMAT:
-	case CURLE_UNSUPPORTED_PROTOCOL:
-	case CURLE_OUT_OF_MEMORY:
 		return RP_OTLP_REFUSED;
-	default: /* whatever is wrong with the way there may be put right */
+	default: /* whatever is wrong with the way there may be put right; so may be who
+		  * answers there: what is no HTTP is CURLE_UNSUPPORTED_PROTOCOL (as 0.9) */
 		return RP_OTLP_RETRY;
 	}
 }
@@ -308,8 +325,13 @@ static void reason(const struct rp_otlp_sender *s, CURLcode e, long status, char
 {
 	if (e == CURLE_OPERATION_TIMEDOUT)
 		snprintf(buf, n, "no answer in time");
+	else if (e == CURLE_UNSUPPORTED_PROTOCOL || e == CURLE_WEIRD_SERVER_REPLY)
+		snprintf(buf, n,
+			 "the answer is no HTTP (4318 is the usual port; 4317 is that of gRPC)");
 	else if (e != CURLE_OK)
 		snprintf(buf, n, "%s", *s->error ? s->error : curl_easy_strerror(e));
+	else if (!s->whole_head)
+		snprintf(buf, n, "the answer broke off");
 	else
 		snprintf(buf, n, "HTTP status %ld%s", status,
 			 status / 100 == 3		? " (redirects are not followed)" :
@@ -338,7 +360,7 @@ static void failed(struct rp_otlp_sender *s, enum rp_otlp_result r, const char *
 	       r == RP_OTLP_REFUSED ? "refused ones are dropped and counted" : s->meanwhile);
 }
 
-static void rejected(struct rp_otlp_sender *s)
+static void rejected(struct rp_otlp_sender *s, uint64_t items)
 {
 	struct rp_otlp_partial part;
 	const char *type = NULL;
@@ -346,6 +368,9 @@ static void rejected(struct rp_otlp_sender *s)
 	curl_easy_getinfo(s->curl, CURLINFO_CONTENT_TYPE, &type);
 	rp_otlp_parse_response(type && !strncasecmp(type, "application/json", 16), s->reply,
 			       s->n_reply, &part);
+	/* of what it was sent it can't reject more */
+	if ((uint64_t)part.rejected > items)
+		part.rejected = (int64_t)items;
 	atomic_fetch_add(&s->rejected, (uint64_t)part.rejected);
 	if (part.rejected && !s->said_partial) {
 		s->said_partial = true;
@@ -378,6 +403,7 @@ enum rp_otlp_result rp_otlp_send(struct rp_otlp_sender *s, const struct rp_buf *
 		out = &s->packed;
 	}
 	s->n_reply = 0;
+	s->whole_head = false;
 	s->error[0] = '\0';
 	curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, out->p);
 	curl_easy_setopt(s->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)out->n);
@@ -385,13 +411,13 @@ enum rp_otlp_result rp_otlp_send(struct rp_otlp_sender *s, const struct rp_buf *
 	curl_easy_setopt(s->curl, CURLOPT_CONNECTTIMEOUT_MS, timeout);
 	e = curl_easy_perform(s->curl);
 	curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
-	r = judge(e, status);
+	r = judge(e, status, s->whole_head);
 	atomic_fetch_add(&s->results[r], 1);
 	switch (r) {
 	case RP_OTLP_TAKEN:
 		atomic_fetch_add(&s->items, items);
 		atomic_fetch_add(&s->bytes, out->n);
-		rejected(s);
+		rejected(s, items);
 		worked(s);
 		break;
 	case RP_OTLP_RETRY:

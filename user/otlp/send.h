@@ -15,7 +15,7 @@
 
 enum rp_otlp_result {
 	RP_OTLP_TAKEN,	 /* 2xx; what was rejected in it (partial success) is counted */
-	RP_OTLP_RETRY,	 /* no connection, a timeout, 429, 502, 503, 504 */
+	RP_OTLP_RETRY,	 /* no connection, a timeout, no HTTP, 429, 502, 503, 504 */
 	RP_OTLP_REFUSED, /* anything else: never sent again */
 	RP_OTLP_RESULTS
 };
@@ -60,6 +60,7 @@ struct rp_otlp_sender {
 	uint32_t wait_ms; /* until the next attempt, after RETRY */
 	uint8_t reply[16384];
 	size_t n_reply;
+	bool whole_head; /* of the reply */
 	char error[CURL_ERROR_SIZE];
 };
 
