@@ -4,6 +4,7 @@ read such files with, and moto's S3 with its check of every signature (PyPI moto
 server computes them with botocore, which is not our signing)."""
 
 import collections, glob, gzip, json, os, re, shutil, signal, socket, subprocess, threading, time
+import pcapgen
 from harness import *
 
 LONG = bool(os.environ.get("REQPROBE_LOG_LONG"))   # the store is down for a minute
@@ -295,6 +296,74 @@ def log_disk_full(t):
         t.check(set(want[:350]) <= set(got) and set(want[-20:]) <= set(got), "what came with room is not there")
         t.equal(p.stderr().count("No space left"), 2, f"times said: {p.stderr()!r}")
         t.note(f"{lost:.0f} of 1500 lost")
+
+
+@test(60)
+def log_removed(t):
+    """DIR is removed, or moved away, and made again: the log goes on in the new one, and
+    what was in a removed file is counted as lost."""
+    for how in ("removed", "moved"):
+        srv, d = t.paced(truth=False), t.path(f"log-{how}")
+        p = t.probe(srv, args=["--log", d, "--log-compress", "none"])
+        load(t, srv, 30)
+        p.wait_metric("reqprobe_log_records_total", 30)
+        if how == "removed":
+            shutil.rmtree(d)
+            load(t, srv, 20)
+            wait_for("the line", 10, lambda: "was removed" in p.stderr())
+            wait_for("the trouble", 10, lambda: "No such file" in p.stderr())
+        else:
+            os.rename(d, d + ".old")
+        os.mkdir(d)
+        p.wait_records(50 if how == "removed" else 30)
+        wait_for("the good news", 10, lambda: "is another directory now" in p.stderr())
+        load(t, srv, 40)
+        p.wait_records(90 if how == "removed" else 70)
+        p.stop(expect_rc=1 if how == "removed" else 0)
+        want, new = records_of(p.jsonl), lines_of(t, whole_files(d))
+        if how == "removed":
+            t.check(set(want[-40:]) <= set(new), "what came after it is not there")
+            lost = int((re.search(r"the request log lost (\d+) records", p.stderr()) or [0, 0])[1])
+            t.equal(len(new) + lost, len(want), "written and lost")
+            t.check(30 <= lost <= 50, f"{lost} lost")
+        else:
+            same_lines(t, lines_of(t, whole_files(d + ".old")) + new, want, "in both")
+            t.check(set(want[-40:]) <= set(new), "what came later is not in the new one")
+        srv.stop()
+
+
+@test(60, probe=False)
+def log_stop_on_full_disk(t):
+    """A replay waits for a full disk, and a signal ends it; the status says that records
+    are missing. Of packets and of a recording."""
+    conns = []
+    for i in range(1500):
+        c = pcapgen.Conn(20000 + i)
+        c.open(i * 0.5)
+        pcapgen.stream(c, i * 0.5 + 1, f"i{i}", n=2, ttft=2, gap=1)
+        c.close(i * 0.5 + 20)
+        conns.append(c)
+    cap, rec = t.path("c.pcap"), t.path("c.rec")
+    pcapgen.write(cap, pcapgen.by_time(*conns))
+    subprocess.run([REQPROBE, "pcap", cap, "--jsonl", os.devnull, "-q", "--record", rec], check=True)
+    with Tmpfs(t, "4m") as fs:
+        for verb, src in (("pcap", cap), ("replay", rec)):
+            for sig in (signal.SIGINT, signal.SIGTERM):
+                d = os.path.join(fs.dir, f"{verb}{sig}")
+                os.mkdir(d)
+                fs.fill()
+                p = t.spawn([REQPROBE, verb, src, "--jsonl", os.devnull, "--log", d, "--log-compress", "none", "--log-queue", "1M"],
+                            stderr=subprocess.PIPE, text=True)
+                time.sleep(1)
+                t.equal(p.poll(), None, f"{verb}: it waits for room")
+                t0 = time.monotonic()
+                p.send_signal(sig)
+                err = p.communicate(timeout=20)[1]
+                t.check(time.monotonic() - t0 < 5, f"{verb}: took {time.monotonic() - t0:.1f} s to end")
+                t.equal(p.returncode, 1, f"{verb}: exit status ({err})")
+                t.check(re.search(r"the request log lost \d+ records", err) and "the rest of" in err, f"{verb}: {err}")
+                fs.free()
+                shutil.rmtree(d)
 
 
 @test(60)

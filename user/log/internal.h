@@ -172,6 +172,7 @@ struct rp_log {
 	bool closing;
 	uint64_t seq, put;		  /* files begun; records put into all of them */
 	uint64_t opened, flushed, synced; /* ns of CLOCK_MONOTONIC */
+	uint64_t looked;		  /* at the directory */
 	uint64_t files_raw, files_bytes;  /* of files before this one */
 	int said;			  /* errno that was told, 0: all is well */
 	int tries;

@@ -35,6 +35,8 @@
 #define KEEP_NS (60 * NS)	/* between looks at what is too old */
 #define EXIT_NS (10 * NS)	/* for the disk, at the end */
 #define CLOSED_MAX 64		/* files that wait for their names */
+#define LOOK_NS NS		/* between looks at whether the directory is still there, */
+#define LOOK_BUSY_NS (NS / 10)	/* and while there is something to write */
 #define TRIES 3			/* of what is no matter of space */
 #define QUEUE_BYTES (16u << 20)
 #define OTHER_BYTES (4u << 20) /* compressor, its output, an upload */
@@ -58,6 +60,12 @@ void rp_log_thread(const char *name)
 }
 
 /* ---- the queue ---- */
+
+/* A replay waits for the disk, until it is told to end. */
+static bool patient(const struct rp_log *l)
+{
+	return l->patient && !rp_stopping();
+}
 
 /* Hands the pending lines over. Never waits, unless told to. */
 static void push(struct rp_log *l)
@@ -89,8 +97,12 @@ static void push(struct rp_log *l)
 		l->spare = NULL;
 	}
 	pthread_cond_signal(&l->wake);
-	while (l->patient && l->queued >= l->o.queue_bytes && !l->writer_done)
-		pthread_cond_wait(&l->room, &l->m);
+	while (patient(l) && l->queued >= l->o.queue_bytes && !l->writer_done) {
+		/* a signal may end it, and wakes nobody */
+		struct timespec t = until(rp_now_ns() + NS / 10);
+
+		pthread_cond_timedwait(&l->room, &l->m, &t);
+	}
 	pthread_mutex_unlock(&l->m);
 }
 
@@ -109,7 +121,7 @@ static void on_record(void *ctx, const struct rp_record *r)
 	struct rp_log *l = ctx;
 	size_t start = l->pending.n;
 
-	if (!l->patient && !has_room(l)) {
+	if (!patient(l) && !has_room(l)) {
 		if (!l->full_said)
 			rp_say("the request log's queue is full: %s takes less than there is; "
 			       "records are lost until it keeps up",
@@ -277,6 +289,122 @@ static int close_file(struct rp_log *l)
 	return 0;
 }
 
+/* ---- a directory that is removed, and made again ---- */
+
+struct parts {
+	int dir, up, lock;
+};
+
+static void close_parts(struct parts *p)
+{
+	if (p->dir >= 0)
+		close(p->dir);
+	if (p->up >= 0)
+		close(p->up);
+	if (p->lock >= 0)
+		close(p->lock);
+	*p = (struct parts){ -1, -1, -1 };
+}
+
+/* What lies at the path now. -EBUSY: it is another reqprobe's. */
+static int open_parts(const struct rp_log *l, struct parts *p)
+{
+	int e;
+
+	*p = (struct parts){ -1, -1, -1 };
+	p->dir = open(l->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (p->dir < 0)
+		goto failed;
+	p->lock = openat(p->dir, RP_LOG_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
+	if (p->lock < 0 && errno == ENOSPC)
+		p->lock = open(l->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (p->lock < 0)
+		goto failed;
+	if (flock(p->lock, LOCK_EX | LOCK_NB)) {
+		errno = EBUSY;
+		goto failed;
+	}
+	if (l->o.s3_keep) {
+		if (mkdirat(p->dir, RP_LOG_UPLOADED, 0750) && errno != EEXIST)
+			goto failed;
+		p->up = openat(p->dir, RP_LOG_UPLOADED,
+			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (p->up < 0)
+			goto failed;
+	}
+	return 0;
+failed:
+	e = -errno;
+	close_parts(p);
+	return e;
+}
+
+/* The file was removed: what is in it is lost, and so is what would be written to it. */
+static void file_gone(struct rp_log *l)
+{
+	uint64_t records = l->f.records;
+
+	forget_file(l);
+	rp_log_file_abandon(&l->f);
+	l->put -= records;
+	pthread_mutex_lock(&l->m);
+	l->lost += records;
+	pthread_mutex_unlock(&l->m);
+	rp_say("%s/%s was removed while it was written: its %llu records are lost", l->dir_name,
+	       l->f.partial, (unsigned long long)records);
+}
+
+/*
+ * Is the directory still that which was opened, and the file still in it? A removed one
+ * takes all that is written without a word. What is found at the path takes its place,
+ * under the same descriptors: the other threads use them, too.
+ */
+static int look(struct rp_log *l)
+{
+	struct stat was, is, file;
+	struct timespec t = until(rp_now_ns() + 2 * LOOK_NS);
+	bool there, waiting;
+	struct parts p;
+	int r;
+
+	if (rp_now_ns() - l->looked < LOOK_BUSY_NS)
+		return 0;
+	l->looked = rp_now_ns();
+	if (l->f.fd >= 0 && !fstat(l->f.fd, &file) && !file.st_nlink)
+		file_gone(l);
+	if (fstat(l->dir, &was))
+		return 0;
+	there = !stat(l->dir_name, &is);
+	if (there && was.st_dev == is.st_dev && was.st_ino == is.st_ino)
+		return 0;
+	if (!there) /* moved away: then it goes on where it is */
+		return was.st_nlink ? 0 : -ENOENT;
+	/* what was begun in the old one, if that is somewhere, is ended there first */
+	r = l->f.fd >= 0 ? close_file(l) : 0;
+	if (r)
+		return r;
+	pthread_mutex_lock(&l->m);
+	while (l->n_closed && !l->stop)
+		if (pthread_cond_timedwait(&l->changed, &l->m, &t) == ETIMEDOUT)
+			break;
+	waiting = l->n_closed > 0;
+	pthread_mutex_unlock(&l->m);
+	if (waiting) /* its names can't be had there yet: in a while */
+		return was.st_nlink ? 0 : -ENOENT;
+	r = open_parts(l, &p);
+	if (r)
+		return r;
+	pthread_mutex_lock(&l->fs);
+	if (dup3(p.dir, l->dir, O_CLOEXEC) < 0 || dup3(p.lock, l->lock, O_CLOEXEC) < 0 ||
+	    (p.up >= 0 && dup3(p.up, l->up, O_CLOEXEC) < 0))
+		r = -errno;
+	pthread_mutex_unlock(&l->fs);
+	close_parts(&p);
+	if (!r && !l->quiet)
+		rp_say("%s is another directory now: the request log goes on in it", l->dir_name);
+	return r;
+}
+
 static int flush_file(struct rp_log *l)
 {
 	int r = rp_log_file_flush(&l->f);
@@ -313,6 +441,9 @@ static int work(struct rp_log *l, bool end, bool rotate)
 	uint64_t now;
 	int r;
 
+	r = look(l);
+	if (r)
+		return r;
 	if (f->fd >= 0) {
 		r = rp_log_file_write(f);
 		if (r)
@@ -433,6 +564,8 @@ static uint64_t next_due(const struct rp_log *l)
 	if (l->f.fd < 0)
 		return t;
 	x = l->opened + (uint64_t)l->o.rotate_ns;
+	t = x < t ? x : t;
+	x = l->looked + LOOK_NS;
 	t = x < t ? x : t;
 	x = l->flushed + FLUSH_NS;
 	if (l->f.dirty && x < t)
@@ -690,43 +823,25 @@ static struct rp_log *new_log(const struct rp_options *o)
 
 static int open_directory(struct rp_log *l, char *err, size_t errlen)
 {
+	struct parts p = { -1, -1, -1 };
 	size_t n;
-	int e;
+	int e = 0;
 
 	if (mkdir(l->dir_name, 0750) && errno != EEXIST)
-		goto failed;
-	l->dir = open(l->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (l->dir < 0)
-		goto failed;
-	l->lock = openat(l->dir, RP_LOG_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
-	if (l->lock < 0 && errno == ENOSPC)
-		l->lock = open(l->dir_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (l->lock < 0)
-		goto failed;
-	if (flock(l->lock, LOCK_EX | LOCK_NB)) {
 		e = -errno;
+	if (!e)
+		e = open_parts(l, &p);
+	l->dir = p.dir;
+	l->up = p.up;
+	l->lock = p.lock;
+	if (!e)
+		e = rp_log_scan_partial(l->dir, &l->partial, &n);
+	if (e == -EBUSY)
 		snprintf(err, errlen,
 			 "--log %s is another reqprobe's: each wants a directory of its own",
 			 l->dir_name);
-		return e;
-	}
-	if (l->o.s3_keep) {
-		if (mkdirat(l->dir, RP_LOG_UPLOADED, 0750) && errno != EEXIST)
-			goto failed;
-		l->up = openat(l->dir, RP_LOG_UPLOADED,
-			       O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-		if (l->up < 0)
-			goto failed;
-	}
-	e = rp_log_scan_partial(l->dir, &l->partial, &n);
-	if (e) {
-		errno = -e;
-		goto failed;
-	}
-	return 0;
-failed:
-	e = -errno;
-	snprintf(err, errlen, "can't open --log %s: %s", l->dir_name, strerror(-e));
+	else if (e)
+		snprintf(err, errlen, "can't open --log %s: %s", l->dir_name, strerror(-e));
 	return e;
 }
 
@@ -939,19 +1054,21 @@ static int log_finish(void *state)
 {
 	struct rp_log *l = state;
 	uint64_t lost, waiting, now = rp_now_ns();
+	/* who stops a replay does not wait for a disk that it has waited for */
+	uint64_t exit_ns = l->patient && rp_stopping() ? NS : EXIT_NS;
 	bool written, named, uploaded;
 
 	push(l);
 	pthread_mutex_lock(&l->m);
 	l->stop = true;
-	l->stop_by = now + EXIT_NS;
+	l->stop_by = now + exit_ns;
 	pthread_cond_signal(&l->wake);
 	pthread_cond_signal(&l->sync);
 	pthread_cond_signal(&l->work);
 	pthread_cond_broadcast(&l->changed);
 	pthread_mutex_unlock(&l->m);
-	written = wait_for(l, &l->writer_done, now + EXIT_NS + 2 * NS);
-	named = wait_for(l, &l->syncer_done, now + EXIT_NS + 2 * NS);
+	written = wait_for(l, &l->writer_done, now + exit_ns + 2 * NS);
+	named = wait_for(l, &l->syncer_done, now + exit_ns + 2 * NS);
 	now = rp_now_ns();
 	pthread_mutex_lock(&l->m);
 	l->stop_by = now + (uint64_t)l->o.s3_exit_ns;
