@@ -23,6 +23,7 @@ enum {
 	OPT_MEMORY,
 	OPT_RING,
 	OPT_PAYLOAD,
+	OPT_KV_TOKENS,
 	OPT_NO_HOOKS,
 	OPT_REQUIRE,
 	OPT_MAX_REQ,
@@ -87,6 +88,9 @@ static const struct argp_option options[] = {
 	{ "ring", OPT_RING, "SIZE", 0,
 	  "Ring buffer, a power of two, part of the ceiling (default 8M; pcap -i: 16M)", 0 },
 	{ "payload", OPT_PAYLOAD, "SIZE", 0, "Bytes looked at per system call (default 256K)", 0 },
+	{ "kv-cache-tokens", OPT_KV_TOKENS, "N", 0,
+	  "Tokens that the engine's KV cache holds, as it says when it starts (vllm, aphrodite without log stats)",
+	  0 },
 	{ "max-requests", OPT_MAX_REQ, "N", 0, "Requests followed at once (default 16384)", 0 },
 	{ "max-connections", OPT_MAX_CONN, "N", 0, "Connections followed at once (default 16384)",
 	  0 },
@@ -267,6 +271,10 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case OPT_PAYLOAD:
 		if (!rp_parse_size(arg, "KMG", 256, 4 << 20, &o->payload))
 			rp_refuse("--payload %s: a size from 256 to 4M", arg);
+		return 0;
+	case OPT_KV_TOKENS:
+		if (!rp_parse_size(arg, "", 1, 1ULL << 40, &o->kv_cache_tokens))
+			rp_refuse("--kv-cache-tokens %s: a number of tokens, as 1056768", arg);
 		return 0;
 	case OPT_MAX_REQ:
 	case OPT_MAX_CONN:

@@ -47,6 +47,7 @@ struct rp_options {
 	const char *anonymous_key; /* file, or NULL */
 	int verbose;
 	uint64_t memory, ring, payload;
+	uint64_t kv_cache_tokens; /* of each engine process; 0 not told */
 	uint32_t max_requests, max_connections;
 	uint32_t compat; /* of enum rp_compat: whose names /metrics has too */
 	struct rp_lrm_options lrm;

@@ -129,6 +129,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 	rp_timeline_defaults(&to);
 	to.itl = o->itl;
 	to.hide_events = o->hide_events;
+	to.kv_tokens = (int64_t)o->kv_cache_tokens;
 	to.max_requests = o->max_requests;
 	to.max_tasks = o->max_requests;
 	to.max_conns = o->max_connections;

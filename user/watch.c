@@ -211,6 +211,20 @@ static void send_session(struct watch *w, const struct target *t)
 	rp_run_event(&w->run, &e.h);
 }
 
+/* After its SESSION. */
+static void send_configuration(struct watch *w, const struct target *t)
+{
+	struct rp_ev_engine e = { .h = header(RP_EV_ENGINE, sizeof(e), t->pid) };
+	struct rp_proc p;
+
+	if (!rp_proc_read(t->pid, &p) && t->engine->configuration)
+		t->engine->configuration(&p, &e);
+	rp_proc_free(&p);
+	e.kv_tokens = w->o->kv_cache_tokens;
+	if (e.kv_tokens || e.kv_blocks || e.block_size || e.pipeline || e.flags)
+		rp_run_event(&w->run, &e.h);
+}
+
 static void look_later(struct watch *w, uint32_t pid)
 {
 	if (w->n_late == LATE_MAX)
@@ -603,6 +617,7 @@ static int attach(struct watch *w)
 		/* first, without hooks: the processes of its tree are put down to it */
 		w->t[i].attached = 0;
 		send_session(w, &w->t[i]);
+		send_configuration(w, &w->t[i]);
 		err = watch_tree(w, &w->t[i]);
 		if (err) {
 			rp_say("can't watch process %u: %s", w->t[i].pid, strerror(-err));

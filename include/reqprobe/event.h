@@ -40,6 +40,7 @@ enum rp_event_type {
 	RP_EV_LISTENER = 70,  /* a listening socket of the watched tree */
 	RP_EV_STOP = 71,      /* the source ends here */
 	RP_EV_TCP = 72,	      /* the peer has acknowledged all, or a look at a wait */
+	RP_EV_ENGINE = 73,    /* what is known of the engine's configuration */
 };
 
 /* Loss is counted per class; `seen = submitted + lost` holds for each. */
@@ -266,6 +267,24 @@ enum rp_session_flags {
 	RP_SESSION_ACKS = 1 << 1, /* TCP events tell of acknowledgements */
 };
 
+/*
+ * ENGINE: what the command line of a session's engine, or the user, says of its
+ * configuration. Follows its SESSION; 0 is not known.
+ */
+struct rp_ev_engine {
+	struct rp_event_hdr h; /* pid: the session's */
+	__u64 kv_tokens;       /* the KV cache of each engine process holds; as the user says */
+	__u64 kv_blocks;       /* the same, in blocks; as the command line says */
+	__u32 block_size;      /* tokens in one */
+	__u32 pipeline;	       /* pipeline parallel size */
+	__u32 flags;	       /* enum rp_engine_flags */
+	__u32 pad;
+};
+
+enum rp_engine_flags {
+	RP_ENGINE_TRANSFER = 1 << 0, /* KV or encoder caches come from elsewhere, too */
+};
+
 /* Why an engine has no usable hooks; the text is in record.h's reason list. */
 enum rp_hook_reason {
 	RP_HOOKS_OK = 0,
@@ -321,6 +340,7 @@ _Static_assert(sizeof(struct rp_ev_hook) == 96, "hook layout");
 _Static_assert(sizeof(struct rp_ev_msg) == 56, "msg layout");
 _Static_assert(sizeof(struct rp_ev_proc) == 56, "proc layout");
 _Static_assert(sizeof(struct rp_ev_session) == 264, "session layout");
+_Static_assert(sizeof(struct rp_ev_engine) == 56, "engine layout");
 _Static_assert(sizeof(struct rp_ev_loss) == 24 + 64 + 32, "loss layout");
 _Static_assert(sizeof(struct rp_ev_listener) == 160, "listener layout");
 

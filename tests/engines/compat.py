@@ -2,7 +2,7 @@
 """--compat vllm against the engines: vLLM's own /metrics of the same run, and what its
 stock dashboards get from a real Prometheus."""
 
-import random
+import math, random, re
 from harness import *
 import llama, prom, vllm
 from vllm import NAME, Ask, chat, completion, prompt, test_of
@@ -109,10 +109,19 @@ def under_prometheus(t, p, run, model, has, unknown=()):
     prom.ask_dashboards(t, pr, model, has, unknown=unknown)
 
 
-@test_of("no-stats", default=True, deadline=200, since="0.20", name="compat-dashboards-no-stats")
+def kv_tokens(e):
+    """Tokens its KV cache holds, as it says when it starts."""
+    with open(e.log_path, errors="replace") as f:
+        said = re.findall(r"KV cache size: ([\d,]+) tokens", f.read())
+    return int(said[-1].replace(",", "")) if said else None
+
+
+@test_of("no-stats", default=True, deadline=300, since="0.20", name="compat-dashboards-no-stats")
 def dashboards_no_stats(t, e):
-    """vLLM with --disable-log-stats: its own dashboards have data."""
-    p = t.probe(e, args=["--compat", "vllm"])
+    """vLLM with --disable-log-stats: its own dashboards have data. How full its KV cache
+    is can be told by who saw it start, or is told how large it is."""
+    p = t.probe(e, args=["--compat", "vllm", "--wait"])
+    told = t.probe(e, args=["--compat", "vllm", "--kv-cache-tokens", kv_tokens(e)])
     load = None
 
     def run(x):
@@ -120,19 +129,34 @@ def dashboards_no_stats(t, e):
         load = e.load(vllm_load.plain(40, 7, xid=x), 12)
         time.sleep(1.0)
         m = p.metrics()
+        kv.append((told.metrics() if len(kv) < 2 else m).sum("vllm:kv_cache_usage_perc"))
         if (m.sum("vllm:num_requests_running") or 0) + (m.sum("vllm:num_requests_waiting") or 0) > 0:
             seen.append((m.sum("vllm:num_requests_running"), m.sum("vllm:num_requests_waiting")))
         load.join()
-    seen = []
-    under_prometheus(t, p, run, NAME, {"queue", "steps", "cached"}, {"kv", "reasons", "preemptions"})
+    seen, kv, has = [], [], {"queue", "steps", "cached", "reasons", "preemptions"}
+    under_prometheus(t, p, run, NAME, has, {"kv"})
+    t.check(not math.isnan(told.metrics().sum("vllm:kv_cache_usage_perc")), "KV cache usage is NaN, with --kv-cache-tokens")
+    told.finish(80)
     t.check(not seen or max(r for r, w in seen) <= 4, f"running, waiting {seen}: 4 slots")
     m = p.metrics()
     t.equal((m.sum("vllm:num_requests_running"), m.sum("vllm:num_requests_waiting")), (0, 0), "running, waiting in the end")
-    recs = p.finish(80)
-    t.equal(len(recs), 80, "records")
+    t.equal((m.sum("vllm:num_preemptions_total"), m.sum("vllm:request_num_preemptions_count"), m.sum("vllm:request_num_preemptions_sum")),
+            (0, 80, 0), "preemptions: enough cache for all")
+    # it ends, and comes back under our eyes
+    e.stop()
+    e.start()
+    end = time.monotonic() + 20 * vllm.SLOW
+    while time.monotonic() < end and f"attached to pid {e.pid} " not in p.stderr():
+        time.sleep(0.05)
+    under_prometheus(t, p, run, NAME, has | {"kv"})
+    m = p.metrics()
+    t.equal(m.sum("vllm:kv_cache_usage_perc"), 0, "KV cache usage of an idle engine")
+    recs = p.finish(160)
+    t.equal(len(recs), 160, "records")
     t.equal(m.sum("vllm:generation_tokens_total"), sum(r["tokens"]["completion"] for r in recs), "vllm:generation_tokens_total")
     t.equal(m.sum("vllm:prompt_tokens_total"), sum(r["tokens"]["prompt"] for r in recs), "vllm:prompt_tokens_total")
-    t.note(f"running, waiting under load {seen}")
+    t.check(any(v and v > 0 for v in kv[:2]) and any(v and v > 0 for v in kv[2:]), f"KV cache usage under load: {kv}")
+    t.note(f"running, waiting under load {seen}; KV cache usage {kv}")
 
 
 @llama.versioned(150, "compat-dashboards")

@@ -12,7 +12,7 @@ without VLLM_ALL=1 by those marked `default`, and only the newest vLLM."""
 import atexit, collections, glob, http.client, json, math, os, random, re, shutil, signal, subprocess, sys, tempfile, time
 from harness import *
 import harness
-import vllm_load
+import estimate, vllm_load
 from vllm_load import Ask, Load, METRICS, chat, completion, prompt, text_of
 
 CACHE = os.environ.get("REQPROBE_CACHE") or ("/var/cache/reqprobe" if os.geteuid() == 0 else os.path.expanduser("~/.cache/reqprobe"))
@@ -806,7 +806,7 @@ def read_steps(t, path):
 def preemption(t, e):
     """Not enough KV cache for all: requests are put aside and taken up again."""
     before = e.metrics()
-    p = t.probe(e, args=["--steps", t.path("steps")])
+    p = t.probe(e, args=["--steps", t.path("steps")], record=True)
     rng = random.Random(10)
     answers = e.run([Ask((chat, completion)[i % 2](prompt(rng, 20, 40), 300, i % 3 != 0), xid=f"pre-{i}") for i in range(8)], 8)
     p.wait_records(8)
@@ -823,7 +823,17 @@ def preemption(t, e):
         s = r["scheduler"]
         if s["preemptions"]:
             t.check((s["preempted_ms"] or 0) > 0, f"{r['x_request_id']}: {s}")
-    t.note(f"{want:.0f} preemptions")
+    # the same without its stats and events: estimates that say so, and are near
+    both, steps = estimate.compare(p.record)
+    t.equal(len(both), 8, "records without its events")
+    guess = [h["scheduler"]["preemptions"] for _, h in both]
+    t.check(all(h["estimated"]["preemptions"] == "steps" and "estimated" in h["flags"] for _, h in both), "estimates are not marked")
+    t.check(all(g is not None for g in guess) and abs(sum(guess) - want) <= max(1, want / 5), f"preemptions by steps: {guess}, the engine says {want}")
+    kv = [(s["kv_cache_usage"], g["kv_cache_usage"]) for s, g in steps if s["kv_cache_usage"] is not None]
+    t.check(len(kv) > 100 and all(g is not None for _, g in kv), f"KV cache usage: {len(kv)} steps, {sum(g is None for _, g in kv)} without an estimate")
+    off = sorted(g - s for s, g in kv if g is not None)
+    t.check(abs(off[len(off) // 2]) < 0.1, f"KV cache usage by steps: off by {off[0]:.3f}, {off[len(off) // 2]:.3f}, {off[-1]:.3f} (least, median, most)")
+    t.note(f"{want:.0f} preemptions, by steps {sum(guess)}; KV cache usage by steps: off by {off[len(off) // 20]:.3f}, {off[len(off) // 2]:.3f}, {off[-len(off) // 20]:.3f} (p5, p50, p95)")
 
 
 @test_of("small", default=True, kinds=BOTH)
@@ -905,9 +915,10 @@ def disable_log_stats(t, e):
         f.check(len(r["request_ids"]) == 1 and ours(r["request_ids"][0], a.id), "joined", lambda: f"{x}: {r['request_ids']}")
         f.equal((r["tokens"]["completion"], r["tokens"]["prompt"], r["tokens"]["source"]), (count, a.usage["prompt_tokens"], "engine"), "tokens", x)
         marked = "estimated" in r["flags"] and bool((r.get("estimated") or {}).get("queue_time"))
-        unmarked = "estimated" not in r["flags"] and "estimated" not in r
+        unmarked = "queue_time" not in (r.get("estimated") or {})
+        f.equal("estimated" in r["flags"], "estimated" in r, "flag and method go together", x)
+        f.equal((r["scheduler"]["preemptions"], (r.get("estimated") or {}).get("preemptions")), (0, "steps"), "preemptions: none, as an estimate", x)
         kinds["estimated" if marked else "null" if m["queue_time_ms"] is None else "neither"] += 1
-        f.check(marked or unmarked, "flag and method go together", lambda: f"{x}: {r['flags']} {r.get('estimated')}")
         for k in ("queue_time_ms", "time_to_first_token_ms", "tokens_per_second"):
             f.check(marked or m[k] is None, f"metrics.{k} is null or marked", lambda k=k: f"{x}: {m[k]}, flags {r['flags']}, estimated {r.get('estimated')}")
         for k in ("queue_ms", "prefill_ms"):

@@ -66,6 +66,8 @@ static void on_add(void *ctx, const struct rp_vllm_request *q)
 	CHECK(!r->t.n);
 	put_id(r, q->id, q->id_len);
 	trace_num(&r->t, q->prompt_tokens, q->client_index, q->pooling);
+	CHECK(q->resumable >= -1 && q->resumable <= 1 && (q->resumable != 1 || q->may_defer));
+	trace_num(&r->t, 7, q->may_defer, q->resumable);
 	CHECK(q->external_id || !q->external_id_len);
 	if (q->external_id)
 		put_id(r, q->external_id, q->external_id_len);
@@ -77,10 +79,11 @@ static void on_abort(void *ctx, const char *id, size_t len)
 	put_id(ctx, id, len);
 }
 
-static void on_ready(void *ctx, const char *version, size_t len)
+static void on_ready(void *ctx, const struct rp_vllm_ready *q)
 {
-	trace_num(&((struct run *)ctx)->t, 5, 0, 0);
-	put_id(ctx, version, len);
+	trace_num(&((struct run *)ctx)->t, 5, q->blocks, q->block_size);
+	trace_num(&((struct run *)ctx)->t, 8, q->kv_tokens, q->pipeline);
+	put_id(ctx, q->version, q->version_len);
 }
 
 static int run(struct run *r, int type, const uint8_t *data, size_t n, bool cut, uint8_t *keep)

@@ -306,6 +306,7 @@ static void test_cores(void **st)
 					      .index = 1,
 					      .deferred = RP_NONE,
 					      .kv_usage = NAN,
+					      .preemptions = 3,
 					      .tokens = 5,
 					      .tokens_prompt = 9 };
 	s.obs->step(s.obs->ctx, &i);
@@ -338,11 +339,11 @@ static void test_cores(void **st)
 	has(t, "vllm:prompt_tokens_by_source_total" L(0) ",source=\"local_cache_hit\"} 60");
 	/* of the other: by our own count, or not at all */
 	has(t, "vllm:num_requests_running" L(1) "} 0");
-	has(t, "vllm:num_requests_waiting" L(1) "} 0");
+	has(t, "vllm:num_requests_waiting" L(1) "} NaN"); /* no message that adds one is seen */
 	has(t, "vllm:prompt_tokens_total" L(1) "} 9");
-	/* what it has and does not tell is no 0, and no hole in a panel's list either */
+	/* what it has and can't be told is no 0, and no hole in a panel's list either */
 	has(t, "vllm:kv_cache_usage_perc" L(1) "} NaN");
-	has(t, "vllm:num_preemptions_total" L(1) "} NaN");
+	has(t, "vllm:num_preemptions_total" L(1) "} 3");
 	has(t, "vllm:num_requests_waiting_by_reason" L(1) ",reason=\"capacity\"} NaN");
 	has(t, "vllm:num_requests_waiting_by_reason" L(1) ",reason=\"deferred\"} NaN");
 	hasnt(t, "vllm:prefix_cache_queries_total" L(1));
@@ -351,7 +352,15 @@ static void test_cores(void **st)
 	free(t);
 	/* ended: its gauges with it, its totals not */
 	s.tl->st.cores[0].gone = true;
+	s.tl->st.cores[0].stats = false;
+	/* more is known of the other, and less */
+	s.tl->st.cores[1].kv_usage = 0.5;
+	s.tl->st.cores[1].gaps_unknown = true;
 	t = text(&s);
+	has(t, "vllm:num_preemptions_total" L(0) "} 2");
+	hasnt(t, "vllm:kv_cache_usage_perc" L(0));
+	has(t, "vllm:kv_cache_usage_perc" L(1) "} 0.5");
+	has(t, "vllm:num_preemptions_total" L(1) "} NaN");
 	hasnt(t, "vllm:num_requests_running" L(0));
 	has(t, "vllm:generation_tokens_total" L(0) "} 50");
 #undef L

@@ -599,6 +599,7 @@ static struct rp_step_info full_step(void)
 		.first_tokens = 1,
 		.finished = 2,
 		.preempted = 1,
+		.preempted_known = true,
 		.max_tokens = 3,
 		.has_stats = true,
 		.running = 5,
@@ -637,6 +638,20 @@ static void test_step(void **s)
 		"\"running\":5,\"waiting\":9,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":100,"
 		"\"prefix_cache_hits\":64,\"spec_drafts\":4,\"spec_draft_tokens\":12,"
 		"\"spec_accepted_tokens\":8,\"cut\":false}");
+	/* log stats off: estimates, and which */
+	st.has_stats = false;
+	st.estimated = true;
+	step_is(&st,
+		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
+		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
+		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":0.181,\"step_ms\":3.893612,"
+		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
+		"\"running\":null,\"waiting\":null,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":null,"
+		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
+		"\"spec_accepted_tokens\":null,\"cut\":false,"
+		"\"estimated\":{\"preempted\":\"steps\",\"kv_cache_usage\":\"steps\"}}");
+	st.estimated = false;
+	st.has_stats = true;
 	/* no stats, and what is left in them is not shown */
 	st.has_stats = false;
 	st.engine = st.version = NULL;
@@ -685,6 +700,7 @@ static void test_summary(void **s)
 			       .hook_hits = { 96, 5000, 0, 7, 2 },
 			       .cores = { { .pid = 7096,
 					    .stats = true,
+					    .log_stats = true,
 					    .prefix_queries = 100,
 					    .prefix_hits = 64,
 					    .preemptions = 3,
@@ -742,7 +758,7 @@ static void test_summary(void **s)
 		",\"cores\":[{\"core_pid\":7096,\"index\":0,\"steps\":1234,\"requests\":4900,\"tokens\":5000,\"preemptions\":3,"
 		"\"prefix_cache_queries\":100,\"prefix_cache_hits\":64,\"spec_drafts\":null,\"spec_draft_tokens\":null,\"spec_accepted_tokens\":null},"
 		"{\"core_pid\":7097,\"index\":1,\"steps\":0,\"requests\":0,\"tokens\":0,\"preemptions\":0,"
-		"\"prefix_cache_queries\":null,\"prefix_cache_hits\":null,\"spec_drafts\":4,\"spec_draft_tokens\":12,\"spec_accepted_tokens\":8}],\"hooks\""));
+		"\"prefix_cache_queries\":null,\"prefix_cache_hits\":null,\"spec_drafts\":4,\"spec_draft_tokens\":12,\"spec_accepted_tokens\":8,\"estimated\":{\"preemptions\":\"steps\"}}],\"hooks\""));
 	assert_non_null(strstr(
 		j,
 		"\"hooks\":[{\"function\":\"server_queue::post\",\"hits\":96},{\"function\":\"process_token\",\"hits\":5007},{\"function\":\"release\",\"hits\":2}]}"));

@@ -782,6 +782,47 @@ static void stop(pid_t pid)
 static const char program[] =
 	"#include <unistd.h>\nint main(void) { write(1, \"x\", 1); pause(); return 0; }\n";
 
+/* What its command line says of the KV cache, and of what leaves requests out of steps. */
+static void test_vllm_configuration(void **state)
+{
+#define LINE(s) (s), sizeof(s) - 1
+	static const struct {
+		const char *line;
+		size_t len;
+		uint64_t blocks;
+		uint32_t size, pipeline, flags;
+	} is[] = {
+		{ LINE("vllm\0serve\0m"), 0, 0, 0, 0 },
+		{ LINE("vllm\0serve\0m\0--num-gpu-blocks-override\00024\0--block-size=32"), 24, 32,
+		  0, 0 },
+		{ LINE("vllm\0serve\0m\0--num_gpu_blocks_override=24\0-pp\0002"), 24, 0, 2, 0 },
+		{ LINE("vllm\0serve\0m\0--block-size\00016\0--block-size\0008"), 0, 8, 0, 0 },
+		{ LINE("vllm\0serve\0m\0--pipeline-parallel-size\0002\0--kv-transfer-config\0{}"),
+		  0, 0, 2, RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--kv-offloading-size=4"), 0, 0, 0, RP_ENGINE_TRANSFER },
+		/* no numbers, and none that fit */
+		{ LINE("vllm\0serve\0m\0--block-size\00016k\0-pp\0-1"), 0, 0, 0, 0 },
+		{ LINE("vllm\0serve\0m\0--num-gpu-blocks-override\00099999999999"), 0, 0, 0, 0 },
+		{ LINE("vllm\0serve\0m\0--num-gpu-blocks-override"), 0, 0, 0, 0 },
+		{ LINE("vllm\0serve\0m\0--block-sizes\0008\0--block-siz\0008"), 0, 0, 0, 0 },
+		{ LINE(""), 0, 0, 0, 0 },
+	};
+#undef LINE
+	(void)state;
+	for (size_t i = 0; i < sizeof(is) / sizeof(is[0]); i++) {
+		struct rp_proc p = { .cmdline = (char *)is[i].line, .cmdline_len = is[i].len };
+		struct rp_ev_engine e = { .kv_tokens = 0 };
+
+		rp_engine_vllm.configuration(&p, &e);
+		if (e.kv_blocks != is[i].blocks || e.block_size != is[i].size ||
+		    e.pipeline != is[i].pipeline || e.flags != is[i].flags)
+			fail_msg("%zu: %llu blocks of %u, pipeline %u, flags %u", i,
+				 (unsigned long long)e.kv_blocks, e.block_size, e.pipeline,
+				 e.flags);
+	}
+	assert_ptr_equal(rp_engine_vllm.configuration, rp_engine_aphrodite.configuration);
+}
+
 static void test_running_monolith(void **state)
 {
 	const struct rp_engine *e;
@@ -926,7 +967,8 @@ int main(void)
 		cmocka_unit_test(test_running_shared),	cmocka_unit_test(test_running_go),
 		cmocka_unit_test(test_vllm_table),	cmocka_unit_test(test_vllm_hooks),
 		cmocka_unit_test(test_bystanders),	cmocka_unit_test(test_vllm_recognise),
-		cmocka_unit_test(test_vllm_version),	cmocka_unit_test(test_running_vllm),
+		cmocka_unit_test(test_vllm_version),	cmocka_unit_test(test_vllm_configuration),
+		cmocka_unit_test(test_running_vllm),
 	};
 
 	return cmocka_run_group_tests_name("match", tests, make, drop);

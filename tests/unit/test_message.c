@@ -940,10 +940,455 @@ static void estimated(void **st)
 		assert_int_equal(r->estimate, RP_EST_STEPS);
 		assert_true(r->flags & RP_FLAG_ESTIMATED);
 		is_ms(r, P_QUEUE, i == 2 ? 200 : 0);
-		assert_non_null(strstr(w->json[i], "\"estimated\":{\"queue_time\":\"steps\"}"));
-		is_null(r, SCH_PREEMPTIONS, "not_reported");
+		assert_non_null(strstr(
+			w->json[i],
+			"\"estimated\":{\"queue_time\":\"steps\",\"preemptions\":\"steps\"}"));
+		assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+		assert_int_equal(NSV(r, SCH_REQUEUES), 0);
 	}
 	is_ms(&w->rec[1], P_PREFILL, 100);
+	world_end(w);
+}
+
+/* ---- without log stats: preemptions, the KV cache, who waits ---- */
+
+struct seen_steps {
+	struct rp_step_info s[64];
+	size_t n;
+};
+
+static void see_step(void *ctx, const struct rp_step_info *s)
+{
+	struct seen_steps *all = ctx;
+
+	assert_true(all->n < 64);
+	all->s[all->n++] = *s;
+}
+
+static struct world *quiet(struct seen_steps *all)
+{
+	struct world *w = world_new();
+	struct rp_observer obs = { .ctx = all, .step = see_step };
+
+	all->n = 0;
+	assert_int_equal(rp_timeline_observe(w->t, &obs), 0);
+	vllm(w);
+	return w;
+}
+
+/* A step without stats in which each letter's request gets a token; a capital ends. */
+static void quiet_step(struct world *w, double ts, const char *who)
+{
+	static const char *const ids = "abcdefgh";
+	struct out o[8] = { 0 };
+	char id[8][32];
+	size_t n = 0;
+
+	for (; *who; who++, n++) {
+		bool last = *who >= 'A' && *who <= 'Z';
+
+		snprintf(id[n], sizeof(id[n]), "cmpl-%c-0-0000000%c", last ? *who + 32 : *who,
+			 last ? *who + 32 : *who);
+		o[n] = (struct out){ .id = id[n], .tokens = 1, .finish = last ? 1 : -1 };
+		assert_non_null(strchr(ids, last ? *who + 32 : *who));
+	}
+	step_of(w, CORE, SOCK_OUT, 0, ts, o, n, NULL);
+}
+
+static void quiet_add(struct world *w, double ts, char who, unsigned prompt)
+{
+	char id[32];
+
+	ask(w, 1 + (uint64_t)(who - 'a'), ts, COMPLETIONS, NULL, "");
+	snprintf(id, sizeof(id), "cmpl-%c-0-0000000%c", who, who);
+	add(w, ts + 0.001, id, prompt);
+}
+
+static const struct rp_record *answer(struct world *w, double ts, char who, unsigned n)
+{
+	char id[16];
+
+	snprintf(id, sizeof(id), "cmpl-%c", who);
+	body(w, 1 + (uint64_t)(who - 'a'), ts, id, CHOICE(0), n);
+	return &w->rec[w->n - 1];
+}
+
+static const struct rp_core *core0(const struct world *w)
+{
+	assert_true(rp_timeline_stats(w->t)->n_cores >= 1);
+	return &rp_timeline_stats(w->t)->cores[0];
+}
+
+/* A running request left out of a step in which another was not: preempted. */
+static void left_out(void **st)
+{
+	struct seen_steps all;
+	struct world *w = quiet(&all);
+	struct rp_engine_load load[RP_MAX_CORES];
+	const struct rp_record *r;
+
+	(void)st;
+	quiet_add(w, 1, 'a', 5);
+	quiet_add(w, 1.01, 'b', 5);
+	quiet_step(w, 1.1, "ab");
+	quiet_step(w, 1.2, "a");
+	quiet_step(w, 1.3, "a");
+	quiet_step(w, 1.4, "a");
+	tick(w, SEC(1.41));
+	rp_timeline_load(w->t, load);
+	assert_int_equal(load[0].running, 1);
+	assert_int_equal(load[0].waiting, 1);
+	assert_true(load[0].waiting_known && load[0].capacity_only);
+	quiet_step(w, 1.5, "ab");
+	quiet_step(w, 1.6, "ab");
+	quiet_step(w, 1.7, "b");
+	quiet_step(w, 1.8, "Ab");
+	quiet_step(w, 1.9, "b");
+	quiet_step(w, 2.0, "B");
+	tick(w, SEC(2.01));
+	r = answer(w, 2.1, 'b', 7);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 1);
+	is_ms(r, SCH_PREEMPTED, 300); /* end of its step to the start of its next */
+	assert_int_equal(NSV(r, SCH_REQUEUES), 0);
+	assert_non_null(strstr(w->json[w->n - 1], "\"preemptions\":\"steps\"}"));
+	r = answer(w, 2.1, 'a', 7);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 1);
+	is_ms(r, SCH_PREEMPTED, 100);
+	assert_int_equal(core0(w)->preemptions, 2);
+	assert_true(rp_core_preemptions(core0(w)));
+	assert_int_equal(all.n, 10);
+	for (size_t i = 0; i < all.n; i++) {
+		assert_int_equal(all.s[i].preempted, i == 4 || i == 7);
+		assert_true(all.s[i].preempted_known && all.s[i].estimated);
+		assert_true(isnan(all.s[i].kv_usage)); /* of what, nobody said */
+	}
+	world_end(w);
+	/* alone, it is in every step that there is */
+	w = quiet(&all);
+	quiet_add(w, 1, 'a', 5);
+	quiet_step(w, 1.1, "a");
+	quiet_step(w, 5, "a");
+	quiet_step(w, 5.1, "A");
+	r = answer(w, 6, 'a', 3);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+	is_ms(r, SCH_PREEMPTED, 0);
+	world_end(w);
+}
+
+static void ready(struct world *w, unsigned blocks, unsigned block, unsigned pipeline)
+{
+	static struct pack p;
+
+	p.n = 0;
+	map(&p, 5);
+	str(&p, "max_model_len");
+	num(&p, 4096);
+	str(&p, "num_gpu_blocks");
+	num(&p, blocks);
+	str(&p, "block_size");
+	num(&p, block);
+	str(&p, "pipeline_parallel_size");
+	num(&p, pipeline);
+	str(&p, "kv_cache_size_tokens");
+	num(&p, blocks * block);
+	frame(w, CORE, 0xc0, SEC(0.5), p.b, p.n, 0, 0);
+}
+
+static void configured(struct world *w, uint64_t tokens, uint64_t blocks, uint32_t block,
+		       uint32_t pipeline, uint32_t flags)
+{
+	struct rp_ev_engine e = {
+		.h = hdr(RP_EV_ENGINE, sizeof(e), SEC(0.4), API, 0),
+		.kv_tokens = tokens,
+		.kv_blocks = blocks,
+		.block_size = block,
+		.pipeline = pipeline,
+		.flags = flags
+	};
+
+	feed(w, &e);
+}
+
+/* What else leaves requests out of steps: no estimate then, and no 0. */
+static void left_out_otherwise(void **st)
+{
+	struct seen_steps all;
+
+	(void)st;
+	for (int how = 0; how < 5; how++) {
+		struct world *w = quiet(&all);
+		const struct rp_record *r;
+
+		if (how == 0)
+			ready(w, 100, 16, 2);
+		else if (how == 1)
+			configured(w, 0, 0, 0, 2, 0);
+		else if (how == 2)
+			configured(w, 0, 0, 0, 0, RP_ENGINE_TRANSFER);
+		quiet_add(w, 1, 'a', 5);
+		quiet_add(w, 1.01, 'b', 5);
+		quiet_step(w, 1.1, "ab");
+		if (how == 4) { /* micro-batches, and nobody said so */
+			for (int i = 0; i < 25; i++) {
+				quiet_step(w, 1.2 + i * 0.02, "a");
+				quiet_step(w, 1.21 + i * 0.02, "b");
+			}
+		}
+		if (how == 3) /* a step of it may have been lost */
+			msg_seq += 100;
+		quiet_step(w, 1.8, "a");
+		quiet_step(w, 1.9, "AB");
+		tick(w, SEC(2));
+		r = answer(w, 2, 'b', 2);
+		if (how == 3)
+			is_null(r, SCH_PREEMPTIONS, "lost_events");
+		else
+			is_null(r, SCH_PREEMPTIONS, "not_reported");
+		assert_null(strstr(w->json[w->n - 1], "\"preemptions\":\"steps\""));
+		assert_int_equal(rp_core_preemptions(core0(w)), how == 3);
+		assert_int_equal(all.s[all.n - 1].preempted_known, how == 3);
+		if (how == 3)
+			assert_int_equal(core0(w)->preemptions, 0);
+		world_end(w);
+	}
+}
+
+/* The engine's events, where it sends them, and nothing beside. */
+static void left_out_with_stats(void **st)
+{
+	struct world *w = world_new();
+	const char *a = "cmpl-a-0-0000000a", *b = "cmpl-b-0-0000000b";
+
+	(void)st;
+	vllm(w);
+	ready(w, 11, 16, 1);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	add(w, 1.01, a, 5);
+	step(w, 1.1,
+	     (struct out[]){
+		     { .id = a, .tokens = 1, .finish = -1, .ev = { { 1, 1.02 }, { 2, 1.03 } } },
+		     { .id = b, .tokens = 1, .finish = -1 } },
+	     2);
+	step(w, 1.2, &(struct out){ .id = b, .tokens = 1, .finish = -1 }, 1);
+	step(w, 1.3,
+	     (struct out[]){ { .id = a, .tokens = 1, .finish = 1 },
+			     { .id = b, .tokens = 1, .finish = -1 } },
+	     2);
+	body(w, 1, 2, "cmpl-a", CHOICE(0), 2);
+	assert_int_equal(NSV(&w->rec[0], SCH_PREEMPTIONS), 0);
+	assert_false(w->rec[0].flags & RP_FLAG_ESTIMATED);
+	assert_int_equal(core0(w)->preemptions, 0);
+	assert_true(core0(w)->kv_usage == 0.25); /* as the scheduler says */
+	world_end(w);
+}
+
+static void is_kv(const struct world *w, double want)
+{
+	double have = core0(w)->kv_usage;
+
+	if (isnan(want) ? !isnan(have) : have != want)
+		fail_msg("KV cache usage: have %g, want %g", have, want);
+}
+
+/* Blocks of those that run, of all there are but one. */
+static void kv_cache(void **st)
+{
+	struct seen_steps all;
+	struct world *w;
+
+	(void)st;
+	for (int how = 0; how < 4; how++) { /* who says how large it is */
+		w = quiet(&all);
+		if (how == 0)
+			ready(w, 11, 16, 1);
+		else if (how == 1)
+			configured(w, 0, 11, 16, 0, 0);
+		else if (how == 2)
+			configured(w, 176, 0, 0, 0, 0);
+		else
+			configured(w, 999, 0, 7, 0, 0), ready(w, 11, 16, 1);
+		quiet_add(w, 1, 'a', 15); /* 16 tokens with its first: a block */
+		quiet_add(w, 1.01, 'b', 20);
+		quiet_step(w, 1.1, "ab");
+		tick(w, SEC(1.11));
+		is_kv(w, 0.3);
+		assert_true(all.s[0].kv_usage == 0.3 && all.s[0].estimated && !all.s[0].has_stats);
+		quiet_step(w, 1.2, "ab"); /* and a begins another */
+		tick(w, SEC(1.21));
+		is_kv(w, 0.4);
+		quiet_step(w, 1.3, "a"); /* b is preempted */
+		tick(w, SEC(1.31));
+		is_kv(w, 0.2);
+		quiet_step(w, 1.4, "ab");
+		tick(w, SEC(1.41));
+		is_kv(w, 0.4);
+		abort_(w, 1.42, "cmpl-b-0-0000000b");
+		is_kv(w, 0.2);
+		abort_(w, 1.43, "cmpl-b-0-0000000b");
+		is_kv(w, 0.2);
+		/* what was under way when it was aborted holds nothing for long */
+		quiet_step(w, 1.44, "ab");
+		tick(w, SEC(1.45));
+		is_kv(w, 0.2);
+		quiet_step(w, 1.5, "A");
+		tick(w, SEC(1.51));
+		is_kv(w, 0);
+		/* longer than all of it, so some is shared: full, and not beyond */
+		quiet_add(w, 2, 'c', 400);
+		quiet_step(w, 2.1, "c");
+		tick(w, SEC(2.11));
+		is_kv(w, 1);
+		/* one of unknown length: no sum */
+		quiet_step(w, 2.2, "cd");
+		tick(w, SEC(2.21));
+		is_kv(w, NAN);
+		assert_true(isnan(all.s[all.n - 1].kv_usage));
+		quiet_step(w, 2.3, "CD");
+		tick(w, SEC(2.31));
+		is_kv(w, 0);
+		world_end(w);
+	}
+	/* a prefix that several found in the cache is there once; what one of them holds
+	 * alone is free when it leaves */
+	w = quiet(&all);
+	ready(w, 11, 16, 1);
+	for (int i = 0; i < 3; i++)
+		quiet_add(w, 1 + i * 0.01, (char)('a' + i), 40);
+	step_of(w, CORE, SOCK_OUT, 0, 1.1,
+		(struct out[]){
+			{ .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1, .prompt = 40 },
+			{ .id = "cmpl-b-0-0000000b",
+			  .tokens = 1,
+			  .finish = -1,
+			  .prompt = 40,
+			  .cached = 32 },
+			{ .id = "cmpl-c-0-0000000c",
+			  .tokens = 1,
+			  .finish = -1,
+			  .prompt = 40,
+			  .cached = 32 } },
+		3, NULL);
+	tick(w, SEC(1.11));
+	is_kv(w, 0.7); /* 3 blocks, 3 blocks, 1 block */
+	abort_(w, 1.12, "cmpl-c-0-0000000c");
+	is_kv(w, 0.6);
+	world_end(w);
+	/* an abort while its step is put together */
+	w = quiet(&all);
+	ready(w, 11, 16, 1);
+	quiet_add(w, 1, 'a', 15);
+	quiet_add(w, 1.01, 'b', 20);
+	quiet_step(w, 1.1, "ab");
+	abort_(w, 1.1001, "cmpl-b-0-0000000b");
+	tick(w, SEC(1.2));
+	is_kv(w, 0.1);
+	/* absurd sizes are none */
+	world_end(w);
+	w = quiet(&all);
+	configured(w, UINT64_MAX, UINT64_MAX, UINT32_MAX, 0, 0);
+	quiet_add(w, 1, 'a', 15);
+	quiet_step(w, 1.1, "a");
+	tick(w, SEC(1.2));
+	is_kv(w, NAN);
+	world_end(w);
+}
+
+/* EngineCoreRequest of 0.31 with something that may defer it. */
+static void add_with(struct world *w, double ts, const char *id, int what)
+{
+	static struct pack p;
+
+	p.n = 0;
+	arr(&p, 22);
+	str(&p, id);
+	arr(&p, 1);
+	num(&p, 900);
+	nil(&p);
+	map(&p, 2);
+	str(&p, "temperature");
+	num(&p, 1);
+	if (what == 1) {
+		str(&p, "structured_outputs");
+		map(&p, 1);
+		str(&p, "json");
+		str(&p, "SECRET");
+	} else if (what == 2) {
+		str(&p, "extra_args");
+		map(&p, 1);
+		str(&p, "kv_transfer_params");
+		map(&p, 0);
+	} else {
+		str(&p, "structured_outputs");
+		nil(&p);
+	}
+	nil(&p);
+	f64(&p, 1.7e9);
+	if (what == 3) { /* lora_request */
+		arr(&p, 1);
+		str(&p, "SECRET");
+	} else {
+		nil(&p);
+	}
+	for (int i = 7; i < 11; i++)
+		nil(&p);
+	num(&p, 0);
+	for (int i = 12; i < 15; i++)
+		nil(&p);
+	put1(&p, what == 4 ? 0xc3 : 0xc2); /* resumable */
+	str(&p, id);
+	for (int i = 17; i < 22; i++)
+		nil(&p);
+	request(w, ts, 0, &p);
+}
+
+/* Who can wait for nothing but capacity waits for that; of others it is not known. */
+static void why_waiting(void **st)
+{
+	struct rp_engine_load load[RP_MAX_CORES];
+	struct seen_steps all;
+	struct world *w;
+
+	(void)st;
+	for (int what = 0; what < 6; what++) {
+		w = quiet(&all);
+		if (what == 5)
+			configured(w, 0, 0, 0, 0, RP_ENGINE_TRANSFER);
+		add(w, 1, "cmpl-a-0-0000000a", 5);
+		quiet_step(w, 1.1, "a");
+		rp_timeline_load(w->t, load);
+		assert_true(load[0].waiting_known && load[0].capacity_only);
+		add_with(w, 1.2, "cmpl-b-0-0000000b", what);
+		rp_timeline_load(w->t, load);
+		assert_int_equal(load[0].running, 1);
+		assert_int_equal(load[0].waiting, 1);
+		assert_true(load[0].waiting_known);
+		assert_int_equal(load[0].capacity_only, what == 0);
+		quiet_step(w, 1.3, "ab"); /* it waits no more */
+		rp_timeline_load(w->t, load);
+		assert_int_equal(load[0].running, 2);
+		assert_true(load[0].capacity_only);
+		world_end(w);
+	}
+	/* no message adds this one, and it begins: how many wait is not known */
+	w = quiet(&all);
+	step_of(w, CORE, SOCK_OUT, 0, 1.1,
+		&(struct out){ .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1, .prompt = 5 },
+		1, NULL);
+	rp_timeline_load(w->t, load);
+	assert_false(load[0].waiting_known || load[0].capacity_only);
+	add(w, 1.2, "cmpl-b-0-0000000b", 5);
+	quiet_step(w, 1.3, "ab");
+	rp_timeline_load(w->t, load);
+	assert_true(load[0].waiting_known && load[0].capacity_only);
+	world_end(w);
+	/* one to which more may come can stop and wait for it: no preemption, nor none */
+	w = quiet(&all);
+	add(w, 1, "cmpl-a-0-0000000a", 5);
+	add_with(w, 1.01, "cmpl-b-0-0000000b", 4);
+	quiet_step(w, 1.1, "ab");
+	quiet_step(w, 1.2, "a");
+	quiet_step(w, 1.3, "ab");
+	assert_false(rp_core_preemptions(core0(w)));
 	world_end(w);
 }
 
@@ -1628,6 +2073,11 @@ int main(void)
 		cmocka_unit_test(odd_messages),
 		cmocka_unit_test(several),
 		cmocka_unit_test(estimated),
+		cmocka_unit_test(left_out),
+		cmocka_unit_test(left_out_otherwise),
+		cmocka_unit_test(left_out_with_stats),
+		cmocka_unit_test(kv_cache),
+		cmocka_unit_test(why_waiting),
 		cmocka_unit_test(midway),
 		cmocka_unit_test(bounded),
 		cmocka_unit_test(cut_in_between),

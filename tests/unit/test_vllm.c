@@ -78,7 +78,8 @@ static void on_add(void *ctx, const struct rp_vllm_request *r)
 		log_add(l, " ext=");
 		log_bytes(l, r->external_id, r->external_id_len);
 	}
-	log_add(l, "%s\n", r->pooling ? " pooling" : "");
+	log_add(l, "%s%s", r->pooling ? " pooling" : "", r->may_defer ? " defer" : "");
+	log_add(l, "%s\n", r->resumable == 1 ? " resumable" : r->resumable ? " resumable?" : "");
 }
 
 static void on_abort(void *ctx, const char *id, size_t len)
@@ -88,11 +89,17 @@ static void on_abort(void *ctx, const char *id, size_t len)
 	log_add(ctx, "\n");
 }
 
-static void on_ready(void *ctx, const char *version, size_t len)
+static void on_ready(void *ctx, const struct rp_vllm_ready *r)
 {
-	log_add(ctx, "ready ");
-	log_bytes(ctx, version, len);
-	log_add(ctx, "\n");
+	struct log *l = ctx;
+
+	log_add(l, "ready ");
+	log_bytes(l, r->version, r->version_len);
+	num(l, "blocks", r->blocks);
+	num(l, "size", r->block_size);
+	num(l, "tokens", r->kv_tokens);
+	num(l, "pp", r->pipeline);
+	log_add(l, "\n");
 }
 
 /* What is told of bytes that end at a guard page; keep: len bytes, or NULL. */
@@ -273,9 +280,10 @@ static void want_frame(struct log *l, int has, int i)
 		break;
 	case 4:
 	case 5:
-		log_add(l, "%s%s%s%s\nkind 2 rc 0\n", add, cond(has & CLIENT, " client=4"),
+		log_add(l, "%s%s%s%s%s\nkind 2 rc 0\n", add, cond(has & CLIENT, " client=4"),
 			cond(has & EXTERNAL, " ext=cmpl-0123456789abcdef-0"),
-			cond(i == 5 && has & POOLING, " pooling"));
+			cond(i == 5 && has & POOLING, " pooling"),
+			cond(!(has & CLIENT), " defer resumable?"));
 		break;
 	case 6:
 		log_add(l, "abort cmpl-0123456789abcdef-0-89abcdef\nabort chatcmpl-done\n"
@@ -286,7 +294,8 @@ static void want_frame(struct log *l, int has, int i)
 		break;
 	case 8:
 		if (has & READY)
-			log_add(l, "ready %s\nkind 4 rc 0\n", cond(has & VERSION, "1.2.3+cpu"));
+			log_add(l, "ready %s blocks=4096\nkind 4 rc 0\n",
+				cond(has & VERSION, "1.2.3+cpu"));
 		else
 			log_add(l, "kind 0 rc 0\n");
 		break;
@@ -449,7 +458,7 @@ static void frames(void **state)
 	/* the hand-shake, and the coordinator's */
 	CHECK_BYTES(-1, "\x82\xa6status\xa5HELLO\xa5local\xc3", false, "kind 0 rc 0\n");
 	CHECK_BYTES(-1, "\x82\xa6status\xa5READY\xaenum_gpu_blocks\xcd\x10\x00", false,
-		    "ready \nkind 4 rc 0\n");
+		    "ready  blocks=4096\nkind 4 rc 0\n");
 	CHECK_BYTES(-1, "\x81\xacvllm_version\x07", false, "ready \nkind 4 rc 0\n");
 	CHECK_BYTES(-1,
 		    "\x81\xacvllm_version\xa6"
@@ -578,15 +587,17 @@ static void requests(void **state)
 	(void)state;
 	/* a prompt as embeddings; one that is cut; one whose text comes first */
 	CHECK_BYTES(0, "\x9b\xa1x\xc0\xc0\xc0\xc0\xc0\xc0" TS "\xc0\xc0\xc0", false,
-		    "add x\nkind 2 rc 0\n");
+		    "add x defer resumable?\nkind 2 rc 0\n");
 	CHECK_BYTES(0, "\xdc\x00\x16\xa1x\xdd\x00\x01\x00\x00\x01\x02", true,
-		    "add x prompt=65536\nkind 2 rc -61\n");
+		    "add x prompt=65536 defer resumable?\nkind 2 rc -61\n");
 	CHECK_BYTES(0, "\xdc\x00\x16\xa1x\xdd\x00\x01\x00\x00", true,
-		    "add x prompt=65536\nkind 2 rc -61\n");
-	CHECK_BYTES(0, "\xdc\x00\x16\xa1x\xdd\x00\x01\x00", true, "add x\nkind 2 rc -61\n");
+		    "add x prompt=65536 defer resumable?\nkind 2 rc -61\n");
+	CHECK_BYTES(0, "\xdc\x00\x16\xa1x\xdd\x00\x01\x00", true,
+		    "add x defer resumable?\nkind 2 rc -61\n");
 	CHECK_BYTES(0, "\xdc\x00\x16\xa2x", true, "kind 2 rc -61\n");
-	CHECK_BYTES(0, "\x9a\xa1x\xa1y\x93\x01", true, "add x prompt=3\nkind 2 rc -61\n");
-	CHECK_BYTES(0, "\x9a\xa1x\xa5y", true, "add x\nkind 2 rc -61\n");
+	CHECK_BYTES(0, "\x9a\xa1x\xa1y\x93\x01", true,
+		    "add x prompt=3 defer resumable?\nkind 2 rc -61\n");
+	CHECK_BYTES(0, "\x9a\xa1x\xa5y", true, "add x defer resumable?\nkind 2 rc -61\n");
 	CHECK_BYTES(0, "\x9a\x07\xa1y\x93\x01", true, "kind 2 rc -74\n");
 	CHECK_BYTES(0, "\x99\xa1x\x90\xc0\xc0\xc0\xc0\xc0\xc0\xc0", false, "kind 2 rc -71\n");
 	CHECK_BYTES(0, "\x81\xa1x\x90", false, "kind 2 rc -74\n");

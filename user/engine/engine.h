@@ -53,6 +53,9 @@ struct rp_engine {
 	/* Version as the engine tells it from outside (file names, package
 	 * metadata); "" when unknown. */
 	void (*version)(const struct rp_proc *p, char *buf, size_t len);
+	/* What its command line says of its configuration; NULL: nothing is looked for.
+	 * Fills members of *e that are still 0. */
+	void (*configuration)(const struct rp_proc *p, struct rp_ev_engine *e);
 	/* Which mapped file may hold the hooked functions? The program itself
 	 * is always searched. */
 	bool (*hook_object)(const char *path);

@@ -521,6 +521,32 @@ const char *rp_proc_arg(const struct rp_proc *p, int n)
 	return i < p->cmdline_len ? p->cmdline + i : "";
 }
 
+/* What follows this name of an option in an argument; NULL: it is another. */
+static const char *after_name(const char *arg, const char *name)
+{
+	for (; *name; arg++, name++)
+		if (*arg != *name && !(*arg == '_' && *name == '-'))
+			return NULL;
+	return arg;
+}
+
+const char *rp_proc_option(const struct rp_proc *p, const char *const *names)
+{
+	const char *found = "", *end = p->cmdline + p->cmdline_len, *arg, *next, *rest;
+
+	for (arg = p->cmdline; arg && arg < end; arg = next) {
+		next = arg + strlen(arg) + 1;
+		for (const char *const *n = names; *n; n++) {
+			rest = after_name(arg, *n);
+			if (rest && *rest == '=')
+				found = rest + 1;
+			else if (rest && !*rest)
+				found = next < end ? next : "";
+		}
+	}
+	return found;
+}
+
 void rp_proc_free(struct rp_proc *p)
 {
 	size_t i;

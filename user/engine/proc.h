@@ -55,6 +55,9 @@ const char *rp_path_base(const char *path);
 bool rp_starts(const char *s, const char *prefix);
 /* The n-th argument of its command line, "" behind the last. */
 const char *rp_proc_arg(const struct rp_proc *p, int n);
+/* The value of a command line's option, `--name VALUE` or `--name=VALUE`, with - and _
+ * taken for each other; names end with NULL. "" when it has none of them. The last counts. */
+const char *rp_proc_option(const struct rp_proc *p, const char *const *names);
 /* 0 when the process exists (not a zombie), -ESRCH else. */
 int rp_proc_alive(uint32_t pid);
 

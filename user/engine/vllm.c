@@ -428,6 +428,35 @@ static bool worker(const struct family *f, const struct rp_proc *p)
 	return rp_starts(title, f->title) && rp_starts(title + strlen(f->title), "Worker");
 }
 
+/* ---- configuration ---- */
+
+static uint64_t number(const struct rp_proc *p, const char *name, const char *alias, uint64_t max)
+{
+	const char *const names[] = { name, alias, NULL };
+	const char *v = rp_proc_option(p, names);
+	uint64_t n = 0;
+
+	/* digits only: what follows an option without a value is another's name */
+	for (; isdigit((unsigned char)*v); v++) {
+		if (n > max / 10)
+			return 0;
+		n = n * 10 + (uint64_t)(*v - '0');
+	}
+	return *v || n > max ? 0 : n;
+}
+
+static void configuration(const struct rp_proc *p, struct rp_ev_engine *e)
+{
+	static const char *const elsewhere[] = { "--kv-transfer-config", "--kv-offloading-size",
+						 "--ec-transfer-config", NULL };
+
+	e->kv_blocks = number(p, "--num-gpu-blocks-override", NULL, UINT32_MAX);
+	e->block_size = (uint32_t)number(p, "--block-size", NULL, UINT32_MAX);
+	e->pipeline = (uint32_t)number(p, "--pipeline-parallel-size", "-pp", UINT32_MAX);
+	if (*rp_proc_option(p, elsewhere))
+		e->flags |= RP_ENGINE_TRANSFER;
+}
+
 /* ---- the two ---- */
 
 static bool vllm_bystander(const struct rp_proc *p)
@@ -468,6 +497,7 @@ const struct rp_engine rp_engine_vllm = {
 	.spins = true, /* shm_broadcast between EngineCore and its workers */
 	.recognise = vllm_recognise,
 	.version = vllm_version,
+	.configuration = configuration,
 	.hook_object = hook_object,
 	.bystander = vllm_bystander,
 };
@@ -480,6 +510,7 @@ const struct rp_engine rp_engine_aphrodite = {
 	.spins = true, /* shm_broadcast between EngineCore and its workers */
 	.recognise = aphrodite_recognise,
 	.version = aphrodite_version,
+	.configuration = configuration,
 	.hook_object = hook_object,
 	.bystander = aphrodite_bystander,
 };

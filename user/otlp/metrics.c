@@ -1018,14 +1018,16 @@ static const struct rp_core *core_taken(const struct totals *t, const struct rp_
 	return &none;
 }
 
-enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW };
+enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
 
 static bool core_has(const struct rp_core *c, enum core_has h)
 {
-	return h == HAS_STATS ? c->stats :
-	       h == HAS_SPEC  ? c->spec :
-	       h == HAS_NOW   ? c->stats && !c->gone :
-				true;
+	return h == HAS_STATS	    ? c->stats :
+	       h == HAS_SPEC	    ? c->spec :
+	       h == HAS_NOW	    ? c->stats && !c->gone :
+	       h == HAS_KV	    ? (c->stats || !c->log_stats) && !c->gone :
+	       h == HAS_PREEMPTIONS ? rp_core_preemptions(c) :
+				      true;
 }
 
 static void cores(struct sums *x)
@@ -1044,8 +1046,9 @@ static void cores(struct sums *x)
 		{ "reqprobe.scheduler.requests_waiting", "{request}",
 		  "Requests waiting in the engine, as its scheduler tells.", CORE(waiting), GAUGE,
 		  false, HAS_NOW },
-		{ "reqprobe.scheduler.kv_cache_usage", "1", "Part of the KV cache in use.",
-		  CORE(kv_usage), GAUGE, true, HAS_NOW },
+		{ "reqprobe.scheduler.kv_cache_usage", "1",
+		  "Part of the KV cache in use; log stats off: an estimate from the engine's steps.",
+		  CORE(kv_usage), GAUGE, true, HAS_KV },
 		{ "reqprobe.scheduler.prefix_cache_queries_tokens", "{token}",
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), COUNTER,
 		  false, HAS_STATS },
@@ -1053,8 +1056,8 @@ static void cores(struct sums *x)
 		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), COUNTER, false,
 		  HAS_STATS },
 		{ "reqprobe.scheduler.preemptions", "{preemption}",
-		  "Times the engine took a running request off again.", CORE(preemptions), COUNTER,
-		  false, HAS_ALWAYS },
+		  "Times the engine took a running request off again; log stats off: an estimate from its steps.",
+		  CORE(preemptions), COUNTER, false, HAS_PREEMPTIONS },
 		{ "reqprobe.scheduler.spec_drafts", "{draft}", "Speculative decoding: drafts made.",
 		  CORE(spec_drafts), COUNTER, false, HAS_SPEC },
 		{ "reqprobe.scheduler.spec_draft_tokens", "{token}",

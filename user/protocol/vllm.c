@@ -609,10 +609,62 @@ static void read_prompt(const struct dec *d, uint32_t n, const size_t *off, size
 		r->prompt_tokens = count;
 }
 
+/* Is this a map with one of these keys, and a value behind it? Keys of SamplingParams
+ * that ask for nothing are left out, or nil. */
+static bool asks_for(const struct dec *d, size_t at, const char *const *keys)
+{
+	struct map m;
+
+	if (!map_begin(&m, d, at))
+		return false;
+	while (map_next(&m) > 0)
+		for (const char *const *k = keys; *k; k++)
+			if (map_key(&m, *k) && !is_nil(d, m.value))
+				return true;
+	return false;
+}
+
+/* Where extra_args stand in the sampling parameters; 0: there are none. */
+static size_t extra_args(const struct dec *d, size_t at)
+{
+	struct map m;
+
+	if (!map_begin(&m, d, at))
+		return 0;
+	while (map_next(&m) > 0)
+		if (map_key(&m, "extra_args"))
+			return m.value;
+	return 0;
+}
+
+static void read_waits(const struct dec *d, const struct request_layout *l, const size_t *off,
+		       size_t got, struct rp_vllm_request *r)
+{
+	static const char *const grammar[] = { "structured_outputs", "guided_decoding", NULL };
+	static const char *const transfer[] = { "kv_transfer_params", NULL };
+	/* the parameters stand before those of pooling or, without them, two before the
+	 * arrival time; the adapter behind it; `resumable` before the external id (0.15) */
+	size_t params = l->pooling ? l->pooling - 1U : l->arrival - 2U;
+	size_t lora = l->arrival + 1U, extra;
+	size_t more = l->external && l->len != 16 ? l->external - 1U : 0;
+
+	if (got <= lora || got <= params || got <= more)
+		return;
+	r->resumable = more && d->p[off[more]] == 0xc3;
+	if (r->resumable)
+		restore(d, off[more], off[more] + 1);
+	extra = extra_args(d, off[params]);
+	r->may_defer = r->resumable || !is_nil(d, off[lora]) || asks_for(d, off[params], grammar) ||
+		       asks_for(d, off[params], transfer) ||
+		       (extra && asks_for(d, extra, transfer));
+}
+
 static int decode_add(const struct dec *d, size_t *at, const struct rp_mp_item *top)
 {
 	struct rp_vllm_request r = { .prompt_tokens = RP_VLLM_UNKNOWN,
-				     .client_index = RP_VLLM_UNKNOWN };
+				     .client_index = RP_VLLM_UNKNOWN,
+				     .may_defer = true,
+				     .resumable = RP_VLLM_UNKNOWN };
 	const struct request_layout *l;
 	size_t off[REQUEST_FIELDS], got;
 	int rc;
@@ -639,6 +691,7 @@ static int decode_add(const struct dec *d, size_t *at, const struct rp_mp_item *
 			r.external_id = NULL;
 			r.external_id_len = 0;
 		}
+		read_waits(d, l, off, got, &r);
 	}
 	if (d->sink->add)
 		d->sink->add(d->sink->ctx, &r);
@@ -670,24 +723,43 @@ static int decode_abort(const struct dec *d, size_t *at, const struct rp_mp_item
 /* EngineCoreReadyResponse. The hand-shake before it sends other maps. */
 static int decode_map(const struct dec *d, size_t *at, enum rp_vllm_kind *kind)
 {
-	const char *version = NULL;
-	size_t len = 0;
+	struct rp_vllm_ready r = { .version = "",
+				   .blocks = RP_VLLM_UNKNOWN,
+				   .block_size = RP_VLLM_UNKNOWN,
+				   .kv_tokens = RP_VLLM_UNKNOWN,
+				   .pipeline = RP_VLLM_UNKNOWN };
 	struct map m;
 	int rc;
 
 	if (!map_begin(&m, d, *at))
 		return -EBADMSG;
 	while ((rc = map_next(&m)) > 0) {
-		bool named = map_key(&m, "vllm_version") || map_key(&m, "aphrodite_version");
+		bool ready = true;
 
-		if (named && !read_id(d, m.value, &version, &len))
-			len = 0;
-		if (named || map_key(&m, "max_model_len") || map_key(&m, "num_gpu_blocks"))
+		if (map_key(&m, "vllm_version") || map_key(&m, "aphrodite_version")) {
+			if (!read_id(d, m.value, &r.version, &r.version_len)) {
+				r.version = "";
+				r.version_len = 0;
+			}
+		} else if (map_key(&m, "num_gpu_blocks")) {
+			map_int(&m, &r.blocks);
+		} else if (map_key(&m, "max_model_len")) {
+			; /* told by it, and by nothing else */
+		} else {
+			ready = false;
+			if (map_key(&m, "block_size"))
+				map_int(&m, &r.block_size);
+			else if (map_key(&m, "kv_cache_size_tokens"))
+				map_int(&m, &r.kv_tokens);
+			else if (map_key(&m, "pipeline_parallel_size"))
+				map_int(&m, &r.pipeline);
+		}
+		if (ready)
 			*kind = RP_VLLM_KIND_READY;
 	}
 	*at = m.at;
 	if (*kind == RP_VLLM_KIND_READY && d->sink->ready)
-		d->sink->ready(d->sink->ctx, len ? version : "", len);
+		d->sink->ready(d->sink->ctx, &r);
 	return rc;
 }
 

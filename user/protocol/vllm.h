@@ -109,6 +109,24 @@ struct rp_vllm_request { /* EngineCoreRequest */
 	size_t external_id_len;
 	int64_t client_index; /* RP_VLLM_UNKNOWN before 0.9.1 */
 	bool pooling;
+	/*
+	 * It may have to wait for something other than capacity: a grammar that is being
+	 * compiled (structured output), a LoRA adapter's turn, a KV transfer, more input.
+	 * Not so: it asks for none of these. True where its fields can't be told, or are
+	 * cut off.
+	 */
+	bool may_defer;
+	int resumable; /* 1: more input may follow, and it is queued again then; 0: not so;
+			* RP_VLLM_UNKNOWN */
+};
+
+/* EngineCoreReadyResponse, and the map of the hand-shake that names num_gpu_blocks */
+struct rp_vllm_ready {
+	const char *version;
+	size_t version_len;	    /* 0: not told; before 0.23 */
+	int64_t blocks, block_size; /* of the KV cache, and tokens in one; RP_VLLM_UNKNOWN */
+	int64_t kv_tokens;	    /* in all of them, where the engine has worked it out */
+	int64_t pipeline;	    /* pipeline parallel size */
 };
 
 /* Any may be NULL. */
@@ -118,8 +136,8 @@ struct rp_vllm_sink {
 	void (*step)(void *ctx, const struct rp_vllm_step *s);
 	void (*output)(void *ctx, const struct rp_vllm_output *o);
 	void (*add)(void *ctx, const struct rp_vllm_request *r);
-	void (*abort)(void *ctx, const char *id, size_t len);	   /* once for each id */
-	void (*ready)(void *ctx, const char *version, size_t len); /* len 0: not told */
+	void (*abort)(void *ctx, const char *id, size_t len); /* once for each id */
+	void (*ready)(void *ctx, const struct rp_vllm_ready *r);
 };
 
 /*

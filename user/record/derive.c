@@ -525,7 +525,9 @@ static void derive_frontend(struct rp_record *r, const struct instants *t)
 
 static void derive_scheduler(struct rp_record *r)
 {
-	enum rp_reason why = r->engine_why != RP_WHY_NONE ? r->engine_why : RP_WHY_NOT_REPORTED;
+	enum rp_reason why = r->engine_why != RP_WHY_NONE   ? r->engine_why :
+			     r->flags & RP_FLAG_LOST_EVENTS ? RP_WHY_LOST :
+							      RP_WHY_NOT_REPORTED;
 
 	count(&r->v[RP_FIELD_SCH_PREEMPTIONS], r->preemptions, why);
 	count(&r->v[RP_FIELD_SCH_REQUEUES], r->requeues, why);

@@ -188,7 +188,7 @@ struct rp_mark {
 	uint32_t choice;
 };
 
-/* How a queue time was come by when the engine did not tell it. */
+/* How a figure was come by when the engine did not tell it. */
 enum rp_estimate { RP_EST_NONE, RP_EST_STEPS, RP_EST_COUNT };
 extern const char *const rp_estimate_names[RP_EST_COUNT]; /* "steps" */
 
@@ -305,8 +305,9 @@ struct rp_record {
 	bool ack_late;		     /* waited for, and not acknowledged in time */
 	int64_t t_accepted, t_acked; /* accept(2) returned; the last byte was acknowledged */
 	int64_t preemptions, requeues, steps;
-	int64_t preempted_ns, requeue_ns; /* waits after the first schedule; RP_NONE unknown */
-	enum rp_estimate estimate;	  /* how t_queued and t_scheduled were come by */
+	int64_t preempted_ns, requeue_ns;  /* waits after the first schedule; RP_NONE unknown */
+	enum rp_estimate estimate;	   /* how t_queued and t_scheduled were come by */
+	enum rp_estimate preempt_estimate; /* and preemptions and preempted_ns */
 	/* completion tokens of each choice by the engine's count; told when choices > 1 */
 	uint32_t choice_tokens[RP_CHOICES_TOLD];
 	unsigned n_choice_tokens;

@@ -71,6 +71,7 @@
 	X(VIDEO_S, "video", "inference_s", D)                 \
 	X(VIDEO_MB, "video", "peak_memory_mb", D)             \
 	X(ESTIMATE, "estimated", "queue_time", S)             \
+	X(PREEMPT_ESTIMATE, "estimated", "preemptions", S)    \
 	X(FLAGS, "", "flags", AS)                             \
 	X(ITL, "", "itl_ms", AD)                              \
 	X(ICL, "", "icl_ms", AD)                              \

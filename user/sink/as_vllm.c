@@ -697,10 +697,9 @@ enum known { ABSENT, UNKNOWN, KNOWN };
 
 /* Sums over the engine processes behind one entry; a flag says what is known. */
 struct state {
-	bool any;  /* an engine that tells its steps */
-	bool gone; /* none of them is left: no gauges */
+	bool any; /* an engine that tells its steps */
 	bool load, prefix_told, spec, cached, parts;
-	enum known reasons_has, kv_has, preemptions_has;
+	enum known waiting_has, reasons_has, kv_has, preemptions_has;
 	uint64_t running, waiting, deferred;
 	double kv;
 	uint64_t prompt, computed, cached_tokens, local, external, generation, preemptions;
@@ -708,6 +707,11 @@ struct state {
 	uint64_t accepted_at[RP_SPEC_POSITIONS];
 	uint32_t positions;
 };
+
+static enum known known(bool is)
+{
+	return is ? KNOWN : ABSENT;
+}
 
 /* A sum of which a part is not known is not known. */
 static void join(enum known *has, bool known)
@@ -718,7 +722,7 @@ static void join(enum known *has, bool known)
 static void add_core(struct state *s, const struct rp_core *c, const struct rp_engine_load *l)
 {
 	if (!s->any)
-		*s = (struct state){ .any = true, .gone = true, .cached = true, .parts = true };
+		*s = (struct state){ .any = true, .cached = true, .parts = true };
 	s->prompt += c->tokens_prompt;
 	s->computed += c->tokens_computed;
 	s->cached_tokens += c->tokens_cached;
@@ -728,7 +732,7 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	s->cached &= c->cached_known;
 	s->parts &= c->cached_known && c->cached_parts_known;
 	s->preemptions += c->preemptions;
-	join(&s->preemptions_has, c->log_stats);
+	join(&s->preemptions_has, rp_core_preemptions(c));
 	if (c->stats) {
 		s->prefix_told = true;
 		s->queries += c->prefix_queries;
@@ -746,19 +750,19 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	}
 	if (c->gone)
 		return;
-	s->gone = false;
 	s->load = true;
 	if (!c->stats) {
 		s->running += l->running;
 		s->waiting += l->waiting;
-		join(&s->reasons_has, false);
-		join(&s->kv_has, false);
-		return;
+		join(&s->waiting_has, l->waiting_known);
+		join(&s->reasons_has, l->capacity_only);
+	} else {
+		s->running += c->running > 0 ? (uint64_t)c->running : 0;
+		s->waiting += c->waiting > 0 ? (uint64_t)c->waiting : 0;
+		s->deferred += c->deferred > 0 ? (uint64_t)c->deferred : 0;
+		join(&s->waiting_has, true);
+		join(&s->reasons_has, c->deferred >= 0);
 	}
-	s->running += c->running > 0 ? (uint64_t)c->running : 0;
-	s->waiting += c->waiting > 0 ? (uint64_t)c->waiting : 0;
-	join(&s->reasons_has, c->deferred >= 0);
-	s->deferred += c->deferred > 0 ? (uint64_t)c->deferred : 0;
 	join(&s->kv_has, c->kv_usage >= 0);
 	if (c->kv_usage > s->kv)
 		s->kv = c->kv_usage;
@@ -788,8 +792,7 @@ static void states(struct as_vllm *a, struct state st[MAX_ENTRIES])
 	one->load = true;
 	one->running = s->scheduler_known ? s->running : s->in_flight;
 	one->waiting = s->waiting;
-	/* without hooks nothing tells who waits */
-	one->gone = !s->scheduler_known;
+	one->waiting_has = known(s->scheduler_known); /* without hooks nothing tells who waits */
 }
 
 /* ---- writing ---- */
@@ -817,11 +820,6 @@ static void labels(struct labels *l, const struct entry *e, const char *key, con
 /* One number of an entry. */
 typedef enum known (*get_fn)(const struct entry *e, const struct state *s, uint64_t *v);
 
-static enum known known(bool is)
-{
-	return is ? KNOWN : ABSENT;
-}
-
 static enum known get_running(const struct entry *e, const struct state *s, uint64_t *v)
 {
 	(void)e;
@@ -832,7 +830,7 @@ static enum known get_waiting(const struct entry *e, const struct state *s, uint
 {
 	(void)e;
 	*v = s->waiting + s->deferred;
-	return known(s->load && !s->gone);
+	return s->waiting_has;
 }
 static enum known get_capacity(const struct entry *e, const struct state *s, uint64_t *v)
 {
@@ -927,10 +925,11 @@ static const struct {
 } numbers[] = {
 	{ "num_requests_running", GAUGE, "Requests in the engine's batch, by reqprobe.", NULL, NULL,
 	  get_running },
-	{ "num_requests_waiting", GAUGE, "Requests waiting in the engine, by reqprobe.", NULL, NULL,
-	  get_waiting },
+	{ "num_requests_waiting", GAUGE,
+	  "Requests waiting in the engine; log stats off: without an output yet, or without one in the last step, and NaN where the messages that add them are not seen, by reqprobe.",
+	  NULL, NULL, get_waiting },
 	{ "num_requests_waiting_by_reason", GAUGE,
-	  "Requests waiting in the engine: for capacity, or deferred; NaN where it does not tell, by reqprobe.",
+	  "Requests waiting in the engine: for capacity, or deferred; log stats off: an estimate, NaN while one waits that asked for what can defer it, by reqprobe.",
 	  "reason", "capacity", get_capacity },
 	{ "num_requests_waiting_by_reason", GAUGE, "", "reason", "deferred", get_deferred },
 	{ "prefix_cache_queries_total", COUNTER,
@@ -938,8 +937,8 @@ static const struct {
 	{ "prefix_cache_hits_total", COUNTER,
 	  "Prompt tokens found in the prefix cache, by reqprobe.", NULL, NULL, get_hits },
 	{ "num_preemptions_total", COUNTER,
-	  "Preemptions; NaN where the engine does not tell, by reqprobe.", NULL, NULL,
-	  get_preemptions },
+	  "Preemptions; log stats off: an estimate, running requests left out of a step, NaN where other things do that, by reqprobe.",
+	  NULL, NULL, get_preemptions },
 	{ "prompt_tokens_total", COUNTER, "Prompt tokens, by reqprobe.", NULL, NULL, get_prompt },
 	{ "prompt_tokens_by_source_total", COUNTER,
 	  "Prompt tokens by where they came from, by reqprobe.", "source", "local_compute",
@@ -1021,7 +1020,7 @@ static void put_engine(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 			continue;
 		if (!begun)
 			family(a, e, prefix, "kv_cache_usage_perc", GAUGE,
-			       "Part of the KV cache in use, 1 is all of it; NaN where the engine does not tell, by reqprobe.");
+			       "Part of the KV cache in use, 1 is all of it; log stats off: an estimate from the tokens of running requests, NaN where its size is not known (--kv-cache-tokens), by reqprobe.");
 		begun = true;
 		labels(&l, a->entries[k], NULL, NULL);
 		rp_expo_double(e, l.l, 2, st[k].kv_has == KNOWN ? st[k].kv : NAN);

@@ -604,6 +604,29 @@ static void put_end(const struct member *m)
 		LIT(m->b, "}");
 }
 
+/* Only there when a figure is an estimate: which, and how it was come by. */
+static void put_estimated(struct rp_buf *b, const struct rp_record *r)
+{
+	const struct {
+		const char *name;
+		enum rp_estimate how;
+	} all[] = { { "queue_time", r->estimate }, { "preemptions", r->preempt_estimate } };
+	bool any = false;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i].how == RP_EST_NONE)
+			continue;
+		rp_buf_str(b, any ? ",\"" : ",\"estimated\":{\"");
+		rp_buf_str(b, all[i].name);
+		LIT(b, "\":\"");
+		rp_buf_str(b, rp_estimate_names[all[i].how]);
+		LIT(b, "\"");
+		any = true;
+	}
+	if (any)
+		LIT(b, "}");
+}
+
 /* What the bodies say, and nothing else: a member that is not there was not said. */
 static void put_bodies(struct rp_buf *b, const struct rp_record *r)
 {
@@ -750,11 +773,7 @@ void rp_put_record(struct rp_buf *b, const struct rp_record *r)
 	rp_buf_u64(b, r->calls_tx);
 	LIT(b, "}");
 	put_bodies(b, r);
-	if (r->estimate != RP_EST_NONE) {
-		LIT(b, ",\"estimated\":{\"queue_time\":\"");
-		rp_buf_str(b, rp_estimate_names[r->estimate]);
-		LIT(b, "\"}");
-	}
+	put_estimated(b, r);
 	LIT(b, ",\"missing\":");
 	put_missing(b, r);
 	LIT(b, ",\"flags\":");
@@ -826,12 +845,14 @@ static void put_core(struct rp_buf *b, const struct rp_core *c)
 	put_u64(b, "steps", c->steps);
 	put_u64(b, "requests", c->outputs);
 	put_u64(b, "tokens", c->tokens);
-	put_u64(b, "preemptions", c->preemptions);
+	put_told(b, "preemptions", rp_core_preemptions(c), c->preemptions);
 	put_told(b, "prefix_cache_queries", c->stats, c->prefix_queries);
 	put_told(b, "prefix_cache_hits", c->stats, c->prefix_hits);
 	put_told(b, "spec_drafts", c->spec, c->spec_drafts);
 	put_told(b, "spec_draft_tokens", c->spec, c->spec_draft_tokens);
 	put_told(b, "spec_accepted_tokens", c->spec, c->spec_accepted_tokens);
+	if (!c->log_stats && rp_core_preemptions(c))
+		LIT(b, ",\"estimated\":{\"preemptions\":\"steps\"}");
 	LIT(b, "}");
 }
 

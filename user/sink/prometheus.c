@@ -415,7 +415,7 @@ static void core_labels(struct core_labels *c, const struct rp_prom *p, const st
 }
 
 /* Which of them have the figure. */
-enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW };
+enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
 
 static bool core_has(const struct rp_core *c, enum core_has h)
 {
@@ -426,6 +426,10 @@ static bool core_has(const struct rp_core *c, enum core_has h)
 		return c->spec;
 	case HAS_NOW:
 		return c->stats && !c->gone;
+	case HAS_KV:
+		return (c->stats || !c->log_stats) && !c->gone;
+	case HAS_PREEMPTIONS:
+		return rp_core_preemptions(c);
 	default:
 		return true;
 	}
@@ -450,16 +454,16 @@ static void cores(struct rp_expo *e, const struct rp_prom *p, const struct rp_st
 		  "Requests waiting in the engine, as its scheduler tells.", CORE(waiting), I64,
 		  HAS_NOW },
 		{ "reqprobe_scheduler_kv_cache_usage_ratio", GAUGE,
-		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells.",
-		  CORE(kv_usage), DBL, HAS_NOW },
+		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells; log stats off: an estimate from its steps.",
+		  CORE(kv_usage), DBL, HAS_KV },
 		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", COUNTER,
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), U64,
 		  HAS_STATS },
 		{ "reqprobe_scheduler_prefix_cache_hits_tokens_total", COUNTER,
 		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), U64, HAS_STATS },
 		{ "reqprobe_scheduler_preemptions_total", COUNTER,
-		  "Times the engine took a running request off again.", CORE(preemptions), U64,
-		  HAS_ALWAYS },
+		  "Times the engine took a running request off again; log stats off: an estimate from its steps.",
+		  CORE(preemptions), U64, HAS_PREEMPTIONS },
 		{ "reqprobe_scheduler_spec_drafts_total", COUNTER,
 		  "Speculative decoding: drafts made.", CORE(spec_drafts), U64, HAS_SPEC },
 		{ "reqprobe_scheduler_spec_draft_tokens_total", COUNTER,

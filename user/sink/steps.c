@@ -31,6 +31,7 @@ static void put_step(struct rp_buf *b, const void *what)
 {
 	const struct rp_step_info *s = what;
 	bool has_ts = s->ts != RP_NONE, has_delay;
+	bool has_kv = (s->has_stats || s->estimated) && isfinite(s->kv_usage) && s->kv_usage >= 0;
 	int64_t delay = RP_NONE, wall = 0;
 
 	has_delay = has_ts && s->sent != RP_NONE && !__builtin_sub_overflow(s->sent, s->ts, &delay);
@@ -68,7 +69,7 @@ static void put_step(struct rp_buf *b, const void *what)
 	LIT(b, ",\"finished\":");
 	rp_buf_u64(b, s->finished);
 	LIT(b, ",\"preempted\":");
-	rp_buf_u64(b, s->preempted);
+	put_count(b, s->preempted_known, s->preempted);
 	LIT(b, ",\"max_tokens\":");
 	put_count(b, true, s->max_tokens);
 	LIT(b, ",\"running\":");
@@ -76,7 +77,7 @@ static void put_step(struct rp_buf *b, const void *what)
 	LIT(b, ",\"waiting\":");
 	put_count(b, s->has_stats, s->waiting);
 	LIT(b, ",\"kv_cache_usage\":");
-	if (s->has_stats && isfinite(s->kv_usage) && s->kv_usage >= 0)
+	if (has_kv)
 		rp_buf_double(b, s->kv_usage);
 	else
 		LIT(b, "null");
@@ -92,6 +93,16 @@ static void put_step(struct rp_buf *b, const void *what)
 	put_count(b, s->has_stats, s->spec_accepted_tokens);
 	LIT(b, ",\"cut\":");
 	rp_put_bool(b, s->cut);
+	if (s->estimated && (s->preempted_known || has_kv)) {
+		LIT(b, ",\"estimated\":{");
+		if (s->preempted_known)
+			LIT(b, "\"preempted\":\"steps\"");
+		if (s->preempted_known && has_kv)
+			LIT(b, ",");
+		if (has_kv)
+			LIT(b, "\"kv_cache_usage\":\"steps\"");
+		LIT(b, "}");
+	}
 	LIT(b, "}");
 }
 

@@ -46,6 +46,11 @@ struct session {
 	int64_t since; /* when its hooks were attached */
 	enum { NUMBERED_UNKNOWN, NUMBERED_YES, NUMBERED_NO } numbered; /* ids of completions */
 	bool log_stats; /* its messages carry scheduler stats, so events too */
+	/* the messages that add requests: seen before a first output, or missed */
+	enum { ADDS_UNKNOWN, ADDS_SEEN, ADDS_MISSED } adds;
+	/* of its command line or the user; 0 unknown */
+	int64_t kv_tokens, kv_blocks, kv_block;
+	bool pipeline, transfer; /* of several stages; KV comes from elsewhere, too */
 };
 
 /* HTTP state of a connection: only for those that speak it. */
@@ -151,6 +156,12 @@ struct task {
 	uint32_t steps, preemptions, requeues;
 	int64_t preempted_ns, requeue_ns, wait_from, *wait;
 	enum rp_estimate estimate;
+	bool may_defer, resumable, queued_once; /* as the message that added it says */
+	uint64_t token_step; /* the last of its engine's that had a token for it; 0 none */
+	unsigned core;	     /* of that engine, in st.cores */
+	int64_t room;	     /* tokens that its blocks of the KV cache have room for */
+	int64_t held;	     /* of them, those that are not counted for another */
+	bool holds;	     /* they are counted, in the step token_step */
 	struct task_output last[RP_TASK_LAST];
 	uint32_t n_last;
 };
@@ -184,10 +195,11 @@ struct request {
 	/* engine */
 	struct task *tasks;
 	unsigned n_tasks, n_open;
-	bool began_unseen;   /* the engine worked on it before we came */
-	bool tasks_cut;	     /* it has more tasks than a hook could tell */
-	int64_t finished_at; /* HTTP side is over, waits for the engine's */
-	uint64_t held_for;   /* connection whose reset would still tell who ended it */
+	bool began_unseen;	      /* the engine worked on it before we came */
+	bool tasks_cut;		      /* it has more tasks than a hook could tell */
+	bool waits_cut, requeues_cut; /* of one of them they are not known */
+	int64_t finished_at;	      /* HTTP side is over, waits for the engine's */
+	uint64_t held_for;	      /* connection whose reset would still tell who ended it */
 	struct marks eng, chunk;
 	int64_t request_length, response_length; /* Content-Length, RP_NONE none */
 	bool proxied;
@@ -320,6 +332,12 @@ void rp_tl_id_forget(struct rp_timeline *t, struct request *q);
 void rp_tl_twin_check(struct rp_timeline *t, struct request *q);
 void rp_tl_task_name_free(struct rp_timeline *t, struct task *k);
 void rp_tl_msgs_loss(struct rp_timeline *t);
+/* The engine no longer works on it: its part of the KV cache is free. */
+void rp_tl_msgs_release(struct rp_timeline *t, struct task *k);
+/* Without events: are the gaps between its outputs known for preemptions? */
+bool rp_tl_msgs_gaps(const struct rp_timeline *t, const struct task *k);
+/* More is known of the session's engine. */
+void rp_tl_msgs_configure(struct rp_timeline *t);
 void rp_tl_msgs_tick(struct rp_timeline *t);
 void rp_tl_msgs_exit(struct rp_timeline *t, uint32_t pid);
 void rp_tl_msgs_finish(struct rp_timeline *t);

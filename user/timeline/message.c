@@ -31,7 +31,10 @@
 #define EVENT_AGE_NS (7 * 86400 * 1000000000LL) /* an older event is no event */
 #define STEP_SOCKETS 64
 #define RECENT_STEPS 256
-#define CHOICES_MAX 1024 /* tasks of one request: finding them takes their square */
+#define CHOICES_MAX 1024   /* tasks of one request: finding them takes their square */
+#define BLOCK_SIZE 16	   /* tokens; the default of most platforms, where nobody tells */
+#define KV_MAX (1LL << 40) /* tokens: a count beyond is none */
+#define PREFIXES 256	   /* of as many lengths is told which are shared; a power of two */
 
 struct stream {		    /* one zmq socket: a multipart message arrives frame by frame */
 	int type;	    /* the request type that was the last frame, or -1 */
@@ -43,7 +46,17 @@ struct stream {		    /* one zmq socket: a multipart message arrives frame by fra
 
 /* The public part is st.cores[i]; these go with it. */
 struct core {
+	struct session *s;
 	bool open; /* a step is being put together */
+	/* of it, for engines without log stats: has it a token in it; of the requests that go
+	 * on, what they hold of the KV cache */
+	bool has_tokens, held_unknown;
+	int64_t held;
+	uint64_t token_steps; /* so far, with a token in them */
+	struct {
+		int64_t tokens;
+		uint64_t step;
+	} prefix[PREFIXES]; /* cached ones that somebody in this step has, by a hash */
 	struct rp_step_info step;
 	uint64_t socks[STEP_SOCKETS];
 	unsigned n_socks;
@@ -52,7 +65,16 @@ struct core {
 	uint64_t n_recent;
 };
 
+/* What an engine process has said of itself, often before its first step. */
+struct said {
+	uint32_t pid;
+	int64_t blocks, block, tokens; /* RP_VLLM_UNKNOWN */
+	bool pipeline;
+};
+
 struct messages {
+	struct said said[RP_MAX_CORES]; /* the newest takes the oldest's place */
+	unsigned n_said;
 	struct rp_map streams; /* (pid, sock) -> struct stream */
 	struct rp_map names;   /* (root pid, hash) -> struct task_name, chained */
 	struct rp_map ids;     /* (root pid, hash of a response id) -> struct request, chained */
@@ -563,6 +585,234 @@ void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k,
 	k->prev_token = ts;
 }
 
+/* ---- the KV cache, and who is left out of a step: engines without log stats ---- */
+
+static int64_t bounded(int64_t tokens)
+{
+	return tokens > 0 && tokens <= KV_MAX ? tokens : RP_NONE;
+}
+
+/*
+ * How many tokens its KV cache holds: as the process has said, else as its command line
+ * or the user does. One block of it is never given to a request (block_pool.py: the null
+ * block, which the engine's own gauge leaves out, too).
+ */
+static void configure(struct rp_timeline *t, unsigned i)
+{
+	struct rp_core *p = &t->st.cores[i];
+	const struct session *s = t->msgs->core[i].s;
+	const struct said *m = NULL;
+	int64_t block = bounded(s->kv_block), blocks = bounded(s->kv_blocks), tokens = RP_NONE;
+	int64_t user = bounded(s->kv_tokens ? s->kv_tokens : t->o.kv_tokens);
+
+	for (unsigned k = 0; k < t->msgs->n_said && k < RP_MAX_CORES; k++)
+		if (t->msgs->said[k].pid == p->pid)
+			m = &t->msgs->said[k];
+	if (m) {
+		block = bounded(m->block) != RP_NONE ? m->block : block;
+		blocks = bounded(m->blocks) != RP_NONE ? m->blocks : blocks;
+		tokens = bounded(m->tokens);
+		p->gaps_unknown |= m->pipeline;
+	}
+	if (tokens == RP_NONE && blocks != RP_NONE && block != RP_NONE && blocks <= KV_MAX / block)
+		tokens = blocks * block;
+	if (tokens == RP_NONE)
+		tokens = user;
+	p->kv_block = block != RP_NONE ? block : BLOCK_SIZE;
+	p->kv_capacity = tokens > p->kv_block ? tokens - p->kv_block : RP_NONE;
+	/* other causes of a step without a running request: micro-batches in turn, and a
+	 * transfer that failed and is done again */
+	p->gaps_unknown |= s->pipeline || s->transfer;
+}
+
+void rp_tl_msgs_configure(struct rp_timeline *t)
+{
+	for (unsigned i = 0; t->msgs && i < t->st.n_cores; i++)
+		if (!t->st.cores[i].gone)
+			configure(t, i);
+}
+
+static void kv_usage(struct rp_core *p)
+{
+	p->kv_usage = NAN;
+	if (p->kv_held == RP_NONE || p->kv_capacity == RP_NONE)
+		return;
+	/* some of those that they share may be counted for each of them */
+	p->kv_usage = p->kv_held < p->kv_capacity ? (double)p->kv_held / (double)p->kv_capacity : 1;
+}
+
+/*
+ * A running request is in each step of its engine: one that has tokens already, was left
+ * out of a step in which others got some, and goes on, was preempted. Its wait is that
+ * of the queue's estimate: to the start of the step that brings its next token.
+ */
+static void gap(struct ctx *x, struct task *k)
+{
+	struct core *c = x->c;
+	int64_t until = RP_NONE;
+
+	if (k->resumable) { /* it may have waited for its client */
+		x->pub->gaps_unknown = true;
+		return;
+	}
+	k->preemptions++;
+	x->pub->preemptions++;
+	c->step.preempted++;
+	if (c->n_recent > 1)
+		until = c->recent[(c->n_recent - 2) % RECENT_STEPS];
+	if (until > k->t_last)
+		k->preempted_ns += until - k->t_last;
+	/* that often it is how this engine works */
+	if (x->pub->preemptions * 4 > x->pub->outputs + 64)
+		x->pub->gaps_unknown = true;
+}
+
+/* Is it an engine without log stats? */
+static bool quiet(const struct ctx *x)
+{
+	return x->c && !x->pub->log_stats && !x->s->log_stats;
+}
+
+/* An output of a request: before its tokens are counted. */
+static void in_step(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
+{
+	struct core *c = x->c;
+	unsigned core = (unsigned)(c - x->t->msgs->core);
+
+	if (!o->tokens)
+		return;
+	if (!c->has_tokens) {
+		c->has_tokens = true;
+		c->token_steps++;
+	}
+	if (k->token_step && k->core == core && c->token_steps - k->token_step > 1)
+		gap(x, k);
+	k->token_step = c->token_steps;
+	k->core = core;
+}
+
+/*
+ * Of what it holds, the tokens that are counted for another in this step already. Which
+ * blocks they share is not told; but how much of a prompt was found in the prefix cache
+ * is, and those of which it is the same number have one prompt in common as a rule: a
+ * system prompt, a choice of several.
+ */
+static int64_t shared(struct core *c, const struct task *k)
+{
+	unsigned i = (unsigned)(((uint64_t)k->cached * 0x9e3779b97f4a7c15ULL) >> 32) % PREFIXES;
+
+	if (k->cached <= 0 || k->cached > k->prompt)
+		return 0;
+	if (c->prefix[i].step == c->token_steps)
+		return c->prefix[i].tokens == k->cached ? k->cached : 0;
+	c->prefix[i].step = c->token_steps;
+	c->prefix[i].tokens = k->cached;
+	return 0;
+}
+
+/* And after: the blocks that it holds when it goes on. */
+static void hold(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
+{
+	int64_t n = k->prompt + (int64_t)k->tokens, block = x->pub->kv_block;
+
+	k->holds = false;
+	/* after an abort it only finishes the step that was under way */
+	if (!o->tokens || o->finish != RP_VLLM_RUNNING || k->t_released != RP_NONE)
+		return;
+	if (k->prompt < 0 || k->prompt > KV_MAX || k->tokens > KV_MAX) {
+		x->c->held_unknown = true;
+		return;
+	}
+	if (n > k->room)
+		k->room = (n + block - 1) / block * block;
+	k->holds = true;
+	k->held = k->room - shared(x->c, k);
+	x->c->held += k->held;
+}
+
+void rp_tl_msgs_release(struct rp_timeline *t, struct task *k)
+{
+	struct rp_core *p;
+	struct core *c;
+
+	if (!k->holds || !k->token_step || !t->msgs)
+		return;
+	k->holds = false;
+	p = &t->st.cores[k->core];
+	c = &t->msgs->core[k->core];
+	if (p->gone || p->pid != k->core_pid || k->token_step != c->token_steps)
+		return;
+	if (c->open && c->has_tokens) {
+		c->held -= k->held;
+	} else if (p->kv_held != RP_NONE) {
+		p->kv_held -= k->held;
+		kv_usage(p);
+	}
+}
+
+static const struct core *core_of_task(const struct rp_timeline *t, const struct task *k)
+{
+	const struct rp_core *p = &t->st.cores[k->core];
+
+	return k->token_step && p->pid == k->core_pid && p->index == k->index ?
+		       &t->msgs->core[k->core] :
+		       NULL;
+}
+
+/* Is it in the engine's batch, as far as outputs tell? */
+static bool runs(const struct rp_timeline *t, const struct task *k)
+{
+	const struct core *c;
+
+	if (!k->steps)
+		return false;
+	c = core_of_task(t, k);
+	if (!c || t->st.cores[k->core].gaps_unknown)
+		return true;
+	/* its output of the step that is being put together may be yet to come */
+	return k->token_step + (c->open && c->has_tokens) >= c->token_steps;
+}
+
+void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP_MAX_CORES])
+{
+	const struct core *core = t->msgs ? t->msgs->core : NULL;
+	struct rp_map_slot *slot;
+	size_t i = 0;
+
+	memset(load, 0, RP_MAX_CORES * sizeof(*load));
+	for (unsigned c = 0; core && c < t->st.n_cores; c++)
+		load[c].waiting_known = load[c].capacity_only = core[c].s &&
+								core[c].s->adds == ADDS_SEEN;
+	while (core && (slot = rp_map_next(&t->tasks, &i))) {
+		const struct task *k = slot->v;
+		unsigned c = 0;
+
+		if (!k->name || k->dead || k->t_released != RP_NONE)
+			continue;
+		while (c < t->st.n_cores && (t->st.cores[c].gone ||
+					     (k->steps ? t->st.cores[c].pid != k->core_pid ||
+								 t->st.cores[c].index != k->index :
+							 core[c].s != k->s)))
+			c++;
+		if (c == t->st.n_cores)
+			continue;
+		if (runs(t, k)) {
+			load[c].running++;
+			continue;
+		}
+		load[c].waiting++;
+		/* one that was taken off, too, waits for blocks, or for what it asked for */
+		if (k->s->transfer || k->may_defer)
+			load[c].capacity_only = false;
+	}
+}
+
+bool rp_tl_msgs_gaps(const struct rp_timeline *t, const struct task *k)
+{
+	return core_of_task(t, k) && !t->st.cores[k->core].gaps_unknown && !k->lost &&
+	       !k->no_first && !k->resumable && k->preemptions * 4 <= k->steps + 4;
+}
+
 /* ---- steps ---- */
 
 static struct core *core_of(struct ctx *x, int64_t index)
@@ -594,8 +844,10 @@ static struct core *core_of(struct ctx *x, int64_t index)
 			.last_step = RP_NONE,
 			.cached_known = true,
 			.cached_parts_known = true,
+			.kv_held = RP_NONE,
 		};
-		t->msgs->core[i] = (struct core){ 0 };
+		t->msgs->core[i] = (struct core){ .s = x->s };
+		configure(t, i);
 	}
 	x->pub = &t->st.cores[i];
 	return &t->msgs->core[i];
@@ -603,9 +855,20 @@ static struct core *core_of(struct ctx *x, int64_t index)
 
 static void step_end(struct rp_timeline *t, struct core *c)
 {
+	struct rp_core *p = &t->st.cores[c - t->msgs->core];
+
 	if (!c->open)
 		return;
 	c->open = false;
+	c->step.preempted_known = rp_core_preemptions(p);
+	if (!p->log_stats) {
+		if (c->has_tokens) {
+			p->kv_held = c->held_unknown ? RP_NONE : c->held;
+			kv_usage(p);
+		}
+		c->step.kv_usage = p->kv_usage;
+		c->step.estimated = true;
+	}
 	c->busy = c->step.requests > c->step.finished;
 	for (unsigned i = 0; i < t->n_obs; i++)
 		if (t->obs[i].step)
@@ -653,6 +916,8 @@ static void step_begin(struct ctx *x)
 		x->pub->last_step = x->ts;
 		c->recent[c->n_recent++ % RECENT_STEPS] = x->ts;
 		c->open = true;
+		c->has_tokens = c->held_unknown = false;
+		c->held = 0;
 		c->n_socks = 0;
 	}
 	c->socks[c->n_socks++] = x->e->sock;
@@ -728,8 +993,8 @@ static void on_step(void *ctx, const struct rp_vllm_step *v)
 		x->t->st.messages_repeated++;
 		return;
 	}
-	if (v->has_utility && !v->n_outputs && !v->has_stats)
-		return; /* an answer to a call, between steps */
+	if (!v->n_outputs && (v->has_utility ? !v->has_stats : x->t->o.hide_events))
+		return; /* an answer to a call, between steps; or never sent without log stats */
 	if (ns != RP_NONE) {
 		if (ns > sent + CLOCK_EARLY_NS || sent - ns > CLOCK_LATE_NS)
 			x->shift = sent - ns;
@@ -817,6 +1082,8 @@ static void estimate(struct ctx *x, struct task *k)
 	queued = k->t_added;
 	for (i = n; i > oldest && c->recent[(i - 1) % RECENT_STEPS] >= k->t_added; i--)
 		queued = c->recent[(i - 1) % RECENT_STEPS];
+	if (i == oldest && oldest) /* it waited for more steps than are kept: one is little then */
+		queued = k->t_added;
 	k->t_queued = queued;
 	k->t_scheduled = start != RP_NONE && start > queued ? start : queued;
 	k->estimate = RP_EST_STEPS;
@@ -865,6 +1132,10 @@ static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_out
 	if ((!o->n_events || x->t->o.hide_events) && !x->s->log_stats && !k->no_first)
 		estimate(x, k);
 	k->gaps_from_start = !k->no_first;
+	if (k->t_added != RP_NONE)
+		x->s->adds = ADDS_SEEN;
+	else if (!k->no_first)
+		x->s->adds = ADDS_MISSED;
 	if (o->prompt_tokens != RP_VLLM_UNKNOWN)
 		k->prompt = o->prompt_tokens;
 	if (o->cached_tokens != RP_VLLM_UNKNOWN)
@@ -918,6 +1189,8 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 		first_output(x, k, o);
 	if (first && x->c)
 		x->c->step.first_tokens += o->tokens > 0;
+	if (quiet(x))
+		in_step(x, k, o);
 	if (!o->pooled) { /* a result that is no token has no instant of one */
 		if (k->t_first == RP_NONE) {
 			k->t_first = x->ts;
@@ -928,6 +1201,8 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 		k->no_last = false;
 	}
 	k->tokens += o->tokens;
+	if (quiet(x))
+		hold(x, k, o);
 	k->last[k->n_last++ % RP_TASK_LAST] = (struct task_output){
 		.sent = (int64_t)x->e->h.ts, .ts = x->ts, .stamp = x->stamp, .tokens = k->tokens
 	};
@@ -1014,6 +1289,11 @@ static void on_add(void *ctx, const struct rp_vllm_request *r)
 	if (!k)
 		return;
 	k->t_added = (int64_t)x->e->h.ts;
+	k->may_defer = r->may_defer;
+	k->resumable = r->resumable == 1;
+	k->queued_once = !r->resumable;
+	if (x->s->adds == ADDS_UNKNOWN)
+		x->s->adds = ADDS_SEEN;
 	if (r->prompt_tokens != RP_VLLM_UNKNOWN)
 		k->prompt = r->prompt_tokens;
 	claim_for(x->t, k);
@@ -1035,14 +1315,32 @@ static void on_abort(void *ctx, const char *id, size_t len)
 		rp_tl_pending(x->t, false);
 }
 
-static void on_ready(void *ctx, const char *version, size_t len)
+static void on_ready(void *ctx, const struct rp_vllm_ready *r)
 {
 	struct ctx *x = ctx;
+	struct messages *m = x->t->msgs;
+	struct said *it = NULL;
 
-	if (!x->s->version[0] && len && len < sizeof(x->s->version)) {
-		memcpy(x->s->version, version, len);
-		x->s->version[len] = '\0';
+	if (!x->s->version[0] && r->version_len && r->version_len < sizeof(x->s->version)) {
+		memcpy(x->s->version, r->version, r->version_len);
+		x->s->version[r->version_len] = '\0';
 	}
+	for (unsigned i = 0; i < m->n_said && i < RP_MAX_CORES; i++)
+		if (m->said[i].pid == x->e->h.pid)
+			it = &m->said[i];
+	if (!it) { /* the hand-shake names the blocks, and not what is in one */
+		it = &m->said[m->n_said++ % RP_MAX_CORES];
+		*it = (struct said){ x->e->h.pid, RP_VLLM_UNKNOWN, RP_VLLM_UNKNOWN, RP_VLLM_UNKNOWN,
+				     false };
+	}
+	if (r->blocks != RP_VLLM_UNKNOWN)
+		it->blocks = r->blocks;
+	if (r->block_size != RP_VLLM_UNKNOWN)
+		it->block = r->block_size;
+	if (r->kv_tokens != RP_VLLM_UNKNOWN)
+		it->tokens = r->kv_tokens;
+	it->pipeline |= r->pipeline > 1;
+	rp_tl_msgs_configure(x->t);
 }
 
 void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
@@ -1235,6 +1533,9 @@ void rp_tl_msgs_exit(struct rp_timeline *t, uint32_t pid)
 		rp_map_del(&t->msgs->streams, slot->a, slot->b);
 		i = 0; /* deleting moves entries */
 	}
+	for (unsigned i = 0; i < t->msgs->n_said && i < RP_MAX_CORES; i++)
+		if (t->msgs->said[i].pid == pid)
+			t->msgs->said[i].pid = 0; /* another may get it */
 	for (unsigned c = 0; c < t->st.n_cores; c++) {
 		struct rp_core *p = &t->st.cores[c];
 

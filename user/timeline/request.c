@@ -586,22 +586,40 @@ static void tell_task(struct rp_timeline *t, struct request *q, const struct tas
 	if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && rp_generative(r->operation) && !k->lost &&
 	    !k->no_first)
 		e->tokens = (int64_t)k->tokens;
-	if (k->name && (k->s->log_stats || k->told))
+	if (k->name && (k->s->log_stats || k->told || rp_tl_msgs_gaps(t, k)))
 		e->preemptions = k->preemptions;
 	r->engine_requests = t->told;
 }
 
+/* Waits after the first schedule: told by events, or estimated from steps. */
+static void take_waits(const struct rp_timeline *t, struct request *q, const struct task *k)
+{
+	struct rp_record *r = &q->r;
+	bool told = k->s->log_stats || k->told, known = told || rp_tl_msgs_gaps(t, k);
+
+	if (known) {
+		r->preemptions = sum(r->preemptions, k->preemptions);
+		r->preempted_ns = sum(r->preempted_ns, k->preempted_ns);
+	}
+	if (known && !told) {
+		r->preempt_estimate = RP_EST_STEPS;
+		r->flags |= RP_FLAG_ESTIMATED;
+	}
+	/* without events it is queued again only if it was sent as one to which more comes */
+	if (told || (known && k->queued_once)) {
+		r->requeues = sum(r->requeues, k->requeues);
+		r->requeue_ns = sum(r->requeue_ns, k->requeue_ns);
+	}
+	q->waits_cut |= !known;
+	q->requeues_cut |= !told && !(known && k->queued_once);
+}
+
 /* What messages say more than hooks. */
-static void take_named(struct request *q, const struct task *k)
+static void take_named(const struct rp_timeline *t, struct request *q, const struct task *k)
 {
 	struct rp_record *r = &q->r;
 
-	if (k->s->log_stats || k->told) {
-		r->preemptions = sum(r->preemptions, k->preemptions);
-		r->requeues = sum(r->requeues, k->requeues);
-		r->preempted_ns = sum(r->preempted_ns, k->preempted_ns);
-		r->requeue_ns = sum(r->requeue_ns, k->requeue_ns);
-	}
+	take_waits(t, q, k);
 	if (!k->lost)
 		r->steps = sum(r->steps, k->steps);
 	if (k->estimate != RP_EST_NONE) {
@@ -670,7 +688,7 @@ static void take_tasks(struct rp_timeline *t, struct request *q)
 		    !q->tasks_cut)
 			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);
 		if (k->name)
-			take_named(q, k);
+			take_named(t, q, k);
 		tell_task(t, q, k);
 		if (r->n_request_ids == RP_REQUEST_IDS)
 			continue;
@@ -683,6 +701,15 @@ static void take_tasks(struct rp_timeline *t, struct request *q)
 	}
 	if (q->tasks_cut)
 		r->tok_engine = RP_NONE;
+	/* a sum of which a part is not known is not known */
+	if (q->waits_cut) {
+		r->preemptions = r->preempted_ns = RP_NONE;
+		r->preempt_estimate = RP_EST_NONE;
+		if (r->estimate == RP_EST_NONE)
+			r->flags &= ~(uint32_t)RP_FLAG_ESTIMATED;
+	}
+	if (q->requeues_cut)
+		r->requeues = r->requeue_ns = RP_NONE;
 	if (q->tasks && q->n_tasks > 1 && one_prompt(q))
 		r->tok_prompt_engine = q->tasks->prompt;
 }

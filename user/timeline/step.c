@@ -22,6 +22,7 @@ void rp_tl_task_over(struct rp_timeline *t, struct task *k, int64_t ts)
 		return;
 	k->t_released = ts;
 	if (k->name) { /* its engine says itself how many wait and run */
+		rp_tl_msgs_release(t, k);
 		if (k->req)
 			k->req->n_open--;
 		return;
@@ -211,6 +212,7 @@ void rp_tl_task_lost(struct task *k)
 	k->marks.n = 0; /* a gap across a loss is none */
 	k->lost = k->no_last = true;
 	k->no_first |= k->t_first == RP_NONE;
+	k->token_step = 0; /* nor is a step in which it was not seen one without it */
 	if (k->req)
 		k->req->r.flags |= RP_FLAG_LOST_EVENTS;
 }

@@ -249,6 +249,20 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 	return rp_map_put(&t->procs, e->h.pid, 0, s);
 }
 
+static void on_engine(struct rp_timeline *t, const struct rp_ev_engine *e)
+{
+	struct session *s = rp_map_get(&t->procs, e->h.pid, 0);
+
+	if (!s)
+		return;
+	s->kv_tokens = e->kv_tokens <= INT64_MAX ? (int64_t)e->kv_tokens : 0;
+	s->kv_blocks = e->kv_blocks <= INT64_MAX ? (int64_t)e->kv_blocks : 0;
+	s->kv_block = e->block_size;
+	s->pipeline = e->pipeline > 1;
+	s->transfer = e->flags & RP_ENGINE_TRANSFER;
+	rp_tl_msgs_configure(t);
+}
+
 static void on_proc(struct rp_timeline *t, const struct rp_ev_proc *e)
 {
 	struct session *s;
@@ -398,6 +412,8 @@ static size_t min_size(uint8_t type)
 		return sizeof(struct rp_ev_proc);
 	case RP_EV_SESSION:
 		return sizeof(struct rp_ev_session);
+	case RP_EV_ENGINE:
+		return sizeof(struct rp_ev_engine);
 	case RP_EV_CLOCK:
 		return sizeof(struct rp_ev_clock);
 	case RP_EV_LOSS:
@@ -486,6 +502,9 @@ int rp_timeline_event(struct rp_timeline *t, const struct rp_event_hdr *ev, uint
 		break;
 	case RP_EV_SESSION:
 		return on_session(t, (const void *)ev);
+	case RP_EV_ENGINE:
+		on_engine(t, (const void *)ev);
+		break;
 	case RP_EV_CLOCK: {
 		const struct rp_ev_clock *c = (const void *)ev;
 
@@ -559,32 +578,4 @@ void rp_timeline_free(struct rp_timeline *t)
 const struct rp_stats *rp_timeline_stats(const struct rp_timeline *t)
 {
 	return &t->st;
-}
-
-void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP_MAX_CORES])
-{
-	struct rp_map_slot *slot;
-	unsigned first = 0;
-	size_t i = 0;
-
-	memset(load, 0, RP_MAX_CORES * sizeof(*load));
-	while (first + 1 < t->st.n_cores && t->st.cores[first].gone)
-		first++;
-	while ((slot = rp_map_next(&t->tasks, &i))) {
-		const struct task *k = slot->v;
-		unsigned c = 0;
-
-		if (!k->name || k->dead || k->t_released != RP_NONE)
-			continue;
-		if (!k->steps) {
-			load[first].waiting++;
-			continue;
-		}
-		while (c < t->st.n_cores &&
-		       (t->st.cores[c].gone || t->st.cores[c].pid != k->core_pid ||
-			t->st.cores[c].index != k->index))
-			c++;
-		if (c < t->st.n_cores)
-			load[c].running++;
-	}
 }

@@ -26,7 +26,9 @@ struct rp_timeline_opts {
 	uint32_t max_marks;    /* per request and kind, with itl; default 65536 */
 	bool itl;
 	const struct rp_anon *anon; /* records are made anonymous with it; NULL: as they are */
-	bool hide_events; /* take engines for ones without log stats: what do estimates miss? */
+	int64_t kv_tokens; /* that the KV cache of each engine process holds, where nobody else
+			    * tells; 0 unknown */
+	bool hide_events;  /* take engines for ones without log stats: what do estimates miss? */
 };
 void rp_timeline_defaults(struct rp_timeline_opts *o);
 
@@ -44,23 +46,33 @@ struct rp_core {
 	bool log_stats; /* it does or, gone, did: its events are told, too */
 	int64_t running, waiting;
 	int64_t deferred; /* waits for something other than capacity; RP_NONE unknown */
-	double kv_usage;  /* 0..1, NAN unknown */
+	double kv_usage;  /* 0..1, NAN unknown; without stats an estimate */
 	uint64_t prefix_queries, prefix_hits; /* tokens */
 	bool spec;			      /* speculative decoding was told of */
 	uint64_t spec_drafts, spec_draft_tokens, spec_accepted_tokens;
 	uint64_t spec_accepted_at[RP_SPEC_POSITIONS]; /* by position in the draft */
 	uint32_t spec_positions;		      /* 0: not told */
-	uint64_t preemptions;			      /* of requests, by their events */
-	uint64_t steps;	  /* messages of one schedule, however many clients share it */
-	uint64_t tokens;  /* generated */
-	uint64_t outputs; /* requests in steps, summed: / steps = batch size */
+	uint64_t preemptions; /* of requests, by their events; without stats an estimate, */
+	bool gaps_unknown;    /* or not known: see rp_core_preemptions() */
+	uint64_t steps;	      /* messages of one schedule, however many clients share it */
+	uint64_t tokens;      /* generated */
+	uint64_t outputs;     /* requests in steps, summed: / steps = batch size */
 	/* of prompts, when their first output comes; computed + cached = prompt. Where the
 	 * engine does not tell what was cached, no part of it is known */
 	uint64_t tokens_prompt, tokens_computed, tokens_cached;
 	uint64_t tokens_cached_local, tokens_cached_external; /* parts of cached */
 	bool cached_known, cached_parts_known;
 	int64_t last_step; /* ns; RP_NONE */
+	/* without stats: the KV cache, in tokens; RP_NONE unknown */
+	int64_t kv_capacity, kv_block, kv_held;
 };
+
+/* Is it known how often the engine took a running request off again? Without its events
+ * it is an estimate, and none where something else leaves requests out of steps. */
+static inline bool rp_core_preemptions(const struct rp_core *c)
+{
+	return c->log_stats || !c->gaps_unknown;
+}
 
 /* One step of an engine's scheduler, when it is over. */
 struct rp_step_info {
@@ -77,7 +89,9 @@ struct rp_step_info {
 	uint32_t first_tokens, finished;
 	int64_t computed;   /* prompt tokens of those with their first output in it, less what was
 			   * cached; RP_NONE: of one of them it is not known */
-	uint32_t preempted; /* events told in it */
+	uint32_t preempted; /* events told in it, or an estimate of them */
+	bool preempted_known;
+	bool estimated;	    /* preempted and kv_usage are */
 	int64_t max_tokens; /* most of one request: > 1 with speculative decoding */
 	bool cut;	    /* a message was cut: counts are a lower bound */
 	bool has_stats;
@@ -144,10 +158,14 @@ struct rp_http_info {
 	bool complete;
 };
 
-/* What an engine without log stats has at hand, counted from outside: requests with
- * an output and without one yet. */
+/*
+ * What an engine without log stats has at hand, counted from outside: requests with an
+ * output in its last step; and those without one yet, or taken off again.
+ */
 struct rp_engine_load {
 	uint64_t running, waiting;
+	bool waiting_known; /* the messages that add requests are seen */
+	bool capacity_only; /* none of those that wait can wait for anything else */
 };
 
 /* What a request asks for, before there is any answer. */
