@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "given.h"
+#include "otlp/config.h"
+#include "otlp/otlp.h"
+#include "sink/compat.h"
 #include "sink/output.h"
 
 enum {
@@ -39,21 +43,23 @@ enum {
 
 static const char doc[] =
 	"Watches an LLM inference server from outside, with eBPF, and says for every request where "
-	"its time went: queue, prefill, decode, the front end, the network.\v"
-	"  reqprobe --pid PID      watch the engine PID and its whole process tree (root)\n"
-	"  reqprobe doctor         what can be seen here, and what not, and why\n"
-	"  reqprobe replay FILE    the records of a recording (no root)\n"
-	"  reqprobe rtt HOST:PORT  TCP handshakes on an interval (no root; rtt --help)\n"
-	"  reqprobe calibrate DIR  AIPerf's figures without the network (no root; calibrate --help)\n"
-	"  reqprobe report LOG...  percentiles and totals of records (no root; report --help)\n"
-	"  reqprobe compact LOG... the same records as Parquet (no root; compact --help)\n"
-	"  reqprobe metrics        every metric, its formula, and why some can't be known (no root)\n"
-	"  reqprobe pcap FILE      the same from a packet capture, - for standard input (no root)\n"
-	"  reqprobe pcap -i IFACE --port N\n"
-	"                          and from an interface's packets\n"
-	"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed while running, "
-	"2 wrong usage, 3 not permitted or the kernel lacks what is needed, 4 no such process or no "
-	"engine in it. See reqprobe(8).";
+	"its time went: queue, prefill, decode, the front end, the network.\n"
+	"\n"
+	"  --pid PID          watch the server PID and its whole process tree (root)\n"
+	"  doctor             what can be seen here, and what not, and why\n"
+	"  replay FILE        the records of a recording (as all below: no root)\n"
+	"  pcap FILE          the same from a packet capture, - for standard input\n"
+	"  pcap -i IFACE --port N   and from an interface's packets (root)\n"
+	"  rtt HOST:PORT      TCP handshakes on an interval\n"
+	"  report LOG...      percentiles and totals of records\n"
+	"  compact LOG...     the same records as Parquet\n"
+	"  calibrate DIR      AIPerf's figures without the network\n"
+	"  metrics            every metric, its formula, and why some can't be known\n"
+	"\n"
+	"Each has a --help of its own; what follows is for --pid.\v"
+	"SIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed while "
+	"running or something was lost, 2 wrong usage, 3 not permitted or the kernel lacks what is "
+	"needed, 4 no such process or no engine in it. See reqprobe(8).";
 
 #define ENGINES "llamacpp, vllm, aphrodite, generic"
 
@@ -71,9 +77,9 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "record-raw", OPT_RECORD_RAW, "FILE", 0,
 	  "Record the events with the text of prompts and answers", 0 },
-	{ "interface", 'i', "IFACE", 0, "pcap: capture on this interface; any is all of them", 0 },
+	{ "interface", 'i', "IFACE", 0, "Capture on this interface; any is all of them", 0 },
 	{ "port", OPT_PORT, "N", 0,
-	  "pcap: servers' port; may be repeated (default with FILE: wherever an HTTP request goes)",
+	  "The servers' port; may be repeated (default with FILE: wherever an HTTP request goes)",
 	  0 },
 	{ "duration", OPT_DURATION, "TIME", 0, "Stop by itself after this time", 0 },
 	{ "itl", OPT_ITL, 0, 0, "Put the gaps of every token into the records", 0 },
@@ -81,7 +87,7 @@ static const struct argp_option options[] = {
 	  "Hash the requests' ids and mask the clients' addresses, in all outputs", 0 },
 	{ "anonymous-key", OPT_ANONYMOUS_KEY, "FILE", 0,
 	  "The same, the hashes keyed with the contents of FILE", 0 },
-	{ "wait", OPT_WAIT, 0, 0, "When the engine exits, wait for it to come back", 0 },
+	{ "wait", OPT_WAIT, 0, 0, "Wait for the engine to come back when it exits", 0 },
 	{ "quiet", 'q', 0, 0, "No lines but errors and that of the attach", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
@@ -340,14 +346,14 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 }
 
 static const struct argp argp = {
-	options, parse, "[doctor | replay FILE | pcap FILE]", doc, rp_output_options, NULL, NULL
+	options, parse, "--pid PID\nVERB [ARGUMENT...]", doc, rp_output_options, NULL, NULL
 };
 
 /* What --help shows after a verb: keys are those of the options that mean something to it. */
 static const struct {
 	const char *name, *args, *doc;
-	const int keys[16];
-	bool outputs;
+	const int keys[20];
+	bool outputs; /* beside /metrics */
 } verbs[] = {
 	[RP_VERB_DOCTOR] = {
 		"reqprobe doctor", "",
@@ -364,7 +370,8 @@ static const struct {
 		"  reqprobe replay --itl bug.rec   when --itl was given then, too\n"
 		"\nExit status: 0 done, 1 the file can't be read or is damaged (what came before is "
 		"written), 2 wrong usage. See reqprobe(8).",
-		{ OPT_JSONL, OPT_STEPS, OPT_ITL, OPT_MEMORY, OPT_MAX_REQ, OPT_MAX_CONN, 'q', 'h' },
+		{ OPT_JSONL, OPT_STEPS, OPT_ITL, OPT_ANONYMOUS, OPT_ANONYMOUS_KEY, OPT_MEMORY, OPT_MAX_REQ,
+		  OPT_MAX_CONN, 'q', 'h' },
 		true,
 	},
 	[RP_VERB_PCAP] = {
@@ -376,33 +383,114 @@ static const struct {
 		"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed "
 		"while running, 2 wrong usage, 3 not permitted. See reqprobe(8).",
 		{ 'i', OPT_PORT, OPT_JSONL, OPT_ITL, OPT_ENGINE, OPT_RECORD, OPT_RECORD_RAW,
-		  OPT_DURATION, OPT_MEMORY, OPT_RING, OPT_MAX_REQ, OPT_MAX_CONN, 'q', 'v', 'h' },
+		  OPT_ANONYMOUS, OPT_ANONYMOUS_KEY, OPT_DURATION, OPT_MEMORY, OPT_RING, OPT_MAX_REQ,
+		  OPT_MAX_CONN, 'q', 'v', 'h' },
 		true,
 	},
 };
 
+/* Has the option an effect with the verb? */
+static bool means_something(enum rp_verb verb, int key)
+{
+	if (verb == RP_VERB_WATCH)
+		return key != 'i' && key != OPT_PORT;
+	for (const int *k = verbs[verb].keys; *k; k++)
+		if (*k == key)
+			return true;
+	return false;
+}
+
+static bool of_metrics_page(const struct argp *child)
+{
+	return child == &rp_compat_argp || child == &rp_lrm_argp;
+}
+
 static void help(enum rp_verb verb)
 {
 	struct argp_option own[sizeof(options) / sizeof(*options)] = { 0 };
+	struct argp_child children[RP_MAX_OUTPUT_OPTIONS + 1] = { 0 };
 	struct argp a = argp;
-	size_t n = 0;
+	size_t n = 0, c = 0;
 
+	for (size_t i = 0; options[i].name; i++)
+		if (means_something(verb, options[i].key))
+			own[n++] = options[i];
+	for (size_t i = 0; rp_output_options[i].argp; i++)
+		if (verb == RP_VERB_WATCH ||
+		    (verbs[verb].outputs && !of_metrics_page(rp_output_options[i].argp)))
+			children[c++] = rp_output_options[i];
+	a.options = own;
+	a.children = children;
 	if (verb != RP_VERB_WATCH) {
-		for (const int *k = verbs[verb].keys; *k; k++)
-			for (size_t i = 0; options[i].name; i++)
-				if (options[i].key == *k)
-					own[n++] = options[i];
-		a.options = own;
 		a.args_doc = verbs[verb].args;
 		a.doc = verbs[verb].doc;
-		if (!verbs[verb].outputs)
-			a.children = NULL;
 	}
-	argp_help(&a, stdout,
-		  (verb == RP_VERB_WATCH ? ARGP_HELP_USAGE : ARGP_HELP_SHORT_USAGE) |
-			  ARGP_HELP_LONG | ARGP_HELP_DOC,
-		  verb == RP_VERB_WATCH ? "reqprobe" : (char *)verbs[verb].name);
+	rp_help(&a, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+		verb == RP_VERB_WATCH ? "reqprobe" : verbs[verb].name);
 	exit(RP_EXIT_OK);
+}
+
+/* What is sent by OTLP, and which options that leaves without an effect. */
+static void check_otlp(const struct rp_options *o, const struct rp_given *g)
+{
+	static const char *const of_metrics[] = { "otlp-interval",   "otlp-exponential",
+						  "otlp-buckets",    "otlp-temporality",
+						  "otlp-max-series", NULL },
+				 *const of_traces[] = { "otlp-queue", "otlp-sampler", NULL };
+	struct rp_otlp_config c;
+	char err[512];
+	bool metrics, traces;
+	int e = rp_otlp_configure(o, getenv, NULL, &c, err, sizeof(err));
+
+	metrics = c.metrics.on;
+	traces = c.traces.on;
+	rp_otlp_config_free(&c);
+	if (e == -EINVAL)
+		rp_refuse("%s", err);
+	for (unsigned i = 0; i < g->n; i++) {
+		const char *name = g->o[i]->name;
+
+		if (strncmp(name, "otlp-", 5) != 0 || !strcmp(name, "otlp-traces"))
+			continue;
+		for (size_t k = 0; of_metrics[k] && !metrics; k++)
+			if (!strcmp(name, of_metrics[k]))
+				rp_refuse("--%s is about metrics: --otlp URL sends them", name);
+		for (size_t k = 0; of_traces[k] && !traces; k++)
+			if (!strcmp(name, of_traces[k]))
+				rp_refuse("--%s is about spans: --otlp-traces sends them", name);
+		if (!metrics && !traces)
+			rp_refuse("--%s has no effect without --otlp URL or --otlp-traces=URL",
+				  name);
+	}
+}
+
+/* Nothing that was typed may be without an effect: it was meant to have one. */
+static void check_given(const struct rp_options *o, const struct rp_given *g)
+{
+	const size_t n = sizeof(options) / sizeof(*options);
+
+	for (unsigned i = 0; i < g->n; i++) {
+		const struct argp_option *x = g->o[i];
+		bool core = x >= options && x < options + n, ok;
+
+		if (core)
+			ok = (x->flags & OPTION_HIDDEN) || x->key == 'q' || x->key == 'v' ||
+			     x->key == 'V' || means_something(o->verb, x->key);
+		else
+			ok = o->verb == RP_VERB_WATCH || verbs[o->verb].outputs;
+		if (o->verb == RP_VERB_PCAP && o->file && core && x->key == OPT_RING)
+			rp_refuse("--ring has no effect with a file: it is for pcap -i");
+		if (!ok)
+			rp_refuse("--%s has no effect with %s; see %s --help", x->name,
+				  o->verb == RP_VERB_WATCH ? "--pid" : verbs[o->verb].name + 9,
+				  o->verb == RP_VERB_WATCH ? "reqprobe" : verbs[o->verb].name);
+		if (!strncmp(x->name, "log-", 4) && !o->log.dir)
+			rp_refuse("--%s has no effect without --log DIR", x->name);
+		if (!strncmp(x->name, "s3-", 3) && !o->log.s3)
+			rp_refuse("--%s has no effect without --s3 s3://BUCKET/PREFIX", x->name);
+	}
+	if (o->verb != RP_VERB_DOCTOR)
+		check_otlp(o, g);
 }
 
 static void check_pcap(const struct rp_options *o)
@@ -412,11 +500,6 @@ static void check_pcap(const struct rp_options *o)
 			"pcap: which packets? reqprobe pcap FILE, or reqprobe pcap -i IFACE --port N");
 	if (o->iface && !o->n_ports)
 		rp_refuse("pcap -i wants the port of the server: --port N");
-	if (o->n_pids)
-		rp_refuse("packets have no process: --pid is for watching");
-	if (o->steps)
-		rp_refuse(
-			"packets have no steps of a scheduler: --steps is for watching and replay");
 	if (o->iface &&
 	    o->ring + o->memory / 4 + (12u << 20) + rp_log_memory(&o->log, o->memory) > o->memory)
 		rp_refuse("--memory leaves no room beside a --ring of %llu bytes",
@@ -425,6 +508,7 @@ static void check_pcap(const struct rp_options *o)
 
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
 {
+	struct rp_given given;
 	int next = argc;
 	uint64_t rest;
 
@@ -437,6 +521,7 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	};
 	rp_log_defaults(&o->log);
 	argp_err_exit_status = RP_EXIT_USAGE;
+	rp_given(&argp, argc, argv, &given);
 	/* its own complaints take two lines */
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
 		rp_refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
@@ -445,6 +530,7 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 		o->ring = o->verb == RP_VERB_PCAP && o->iface ? 16 << 20 : 8 << 20;
 	if (o->verb == RP_VERB_PCAP)
 		check_pcap(o);
+	check_given(o, &given);
 	if (o->no_hooks && o->require_uprobes)
 		rp_refuse("--no-hooks and --require-uprobes exclude each other");
 	if (o->steps && o->jsonl && !strcmp(o->steps, o->jsonl))
@@ -452,13 +538,13 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	if (o->anonymous && o->record)
 		rp_refuse("a recording has the ids and addresses as they were: --anonymous and "
 			  "--record exclude each other");
-	if (o->verb == RP_VERB_REPLAY && o->record)
-		rp_refuse("replay makes no recording: --record and --record-raw are for watching");
-	rest = rp_log_memory(&o->log, o->memory) + rp_lrm_reserve(o);
-	if ((o->verb == RP_VERB_WATCH || o->log.dir) && o->ring + (12u << 20) + rest > o->memory)
+	rest = rp_log_memory(&o->log, o->memory) + rp_lrm_reserve(o) + rp_otlp_memory(o);
+	if ((o->verb == RP_VERB_WATCH || o->log.dir || rp_otlp_memory(o)) &&
+	    o->ring + (12u << 20) + rest > o->memory)
 		rp_refuse(
-			"--memory leaves no room beside a --ring of %llu bytes%s%s: %llu bytes more are needed",
+			"--memory leaves no room beside a --ring of %llu bytes%s%s%s: %llu bytes more are needed",
 			(unsigned long long)o->ring, o->log.dir ? " and the --log-queue" : "",
+			rp_otlp_memory(o) ? " and the --otlp-queue" : "",
 			rp_lrm_reserve(o) ? " and the --lrm-samples" : "",
 			(unsigned long long)rest + (12u << 20));
 }

@@ -623,6 +623,12 @@ static int attach(struct watch *w)
 			rp_say("can't watch process %u: %s", w->t[i].pid, strerror(-err));
 			return err == -ESRCH ? RP_EXIT_NO_ENGINE : RP_EXIT_FAILED;
 		}
+		if (w->t[i].pid == 1 || owner_of(w, (uint32_t)getpid()) == &w->t[i])
+			rp_say("pid %u has %u processes under it%s: all are watched, and each of their calls that moves bytes of a socket costs about a microsecond; the server's own pid is enough",
+			       w->t[i].pid, w->t[i].procs - 1,
+			       owner_of(w, (uint32_t)getpid()) == &w->t[i] ?
+				       ", reqprobe itself among them" :
+				       "");
 		if (w->o->require_uprobes && !w->t[i].engine->n_hooks) {
 			rp_say("--require-uprobes was given, and pid %u (%s) has no functions to hook",
 			       w->t[i].pid, w->t[i].engine->name);

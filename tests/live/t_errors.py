@@ -31,6 +31,33 @@ def err_usage(t):
                  ["--pid", "1", "--duration", "x"], ["--pid", "99999999999999999999"], ["--pid", "1", "--engine", "nosuchengine"],
                  ["frobnicate"], ["replay"], [], ["metrics", "x"], ["--pid", "1", "--goodput", "ttft:1"], ["--pid", "1", "--goodput", "http_req_blocked:1"]):
         refused(t, 2, args, what=" ".join(args) or "no arguments", lines=1)
+    # what would have no effect, or none of what was meant
+    url = "--otlp=http://127.0.0.1:4318"
+    for args, says in (
+            (["replay", "x", "--pid", "3"], "--pid has no effect with replay"), (["replay", "x", "--metrics", "off"], "--metrics has no effect"),
+            (["replay", "x", "--duration=3s"], "--duration has no effect"), (["replay", "x", "--record", "y"], "--record has no effect"),
+            (["replay", "x", "--wait"], "--wait has no effect"), (["replay", "x", "--ring=1M"], "--ring has no effect"),
+            (["doctor", "--log", "x"], "--log has no effect with doctor"), (["doctor", "--jsonl", "x"], "--jsonl has no effect"),
+            (["pcap", "x", "--ring", "1M"], "--ring has no effect"), (["pcap", "x", "--no-hooks"], "--no-hooks has no effect"),
+            (["replay", "x", "--s3-keep"], "without --s3"), (["replay", "x", "--s3-region", "y"], "without --s3"),
+            (["replay", "x", "--log", "y", "--s3-ca", "z"], "without --s3"), (["--pid", "1", "--log-keep-files", "3"], "without --log"),
+            (["replay", "x", "--otlp-header", "a=b"], "without --otlp"), (["replay", "x", url, "--otlp-queue", "1M"], "--otlp-traces sends them"),
+            (["replay", "x", url, "--otlp-sampler", "always_on"], "--otlp-traces sends them"),
+            (["replay", "x", "--otlp-traces=http://h/x", "--otlp-interval", "5"], "--otlp URL sends them"),
+            (["--pid", "99999999", "--otlp", "foo"], "is no URL"), (["replay", "x", "--otlp", "http://"], "is no URL"),
+            (["replay", "x", "--otlp", "http://localhost:999999"], "is no URL"), (["replay", "x", "--otlp-traces=gopher://h"], "is no URL"),
+            (["replay", "x", url + "/v1/metrics"], "without /v1/metrics"), (["replay", "x", url, "--otlp-header", "no"], "NAME=VALUE"),
+            (["replay", "x", "--otlp-traces=http://h/x", "--otlp-sampler", "some"], "--otlp-sampler some"),
+            (["replay", "x", "--memory", "20M", "--otlp-traces=http://h/x", "--otlp-queue", "8M"], "--otlp-queue"),
+            (["--pid", "1", "--verbos"], "is --verbose meant"), (["replay", "x", "--jso=y"], "is --jsonl meant"), (["replay", "x", "--hel"], "is --help meant"),
+            (["rtt", "--tim", "1s", "x"], "is --timeout meant"), (["report", "--goo", "x"], "is --goodput meant"), (["compact", "--repl", "x"], "is --replace meant"),
+            (["calibrate", "--joi", "x"], "is --join meant"), (["metrics", "--js"], "is --json meant"), (["--pid", "1", "--log-rotate", "1"], "meant")):
+        r = subprocess.run([REQPROBE] + args, capture_output=True, text=True, timeout=20)
+        t.equal((r.returncode, len(r.stderr.splitlines()), r.stdout), (2, 1, ""), f"{' '.join(args)}: status, lines ({r.stderr})")
+        t.check(says in r.stderr, f"{' '.join(args)}: {r.stderr}")
+    # a value that looks like an option is a value; what comes behind -- is none
+    r = subprocess.run([REQPROBE, "replay", "--jsonl", "--verbos", "--", "--no-such.rec"], capture_output=True, text=True, cwd=t.dir)
+    t.check(r.returncode == 1 and "can't open the recording --no-such.rec" in r.stderr, f"values: {r.stderr}")
     for args in (["--help"], ["--version"]):
         r = subprocess.run([REQPROBE] + args, capture_output=True, text=True)
         t.equal((r.returncode, bool(r.stdout), r.stderr), (0, True, ""), " ".join(args))
@@ -46,6 +73,28 @@ def err_usage(t):
             said = " ".join(r.stdout.split())
             t.check(re.match(rf"Usage: reqprobe {verb} \[", said) and f"] {usage}".strip() in said[:600], f"{' '.join(args)}: {said[:300]}")
             t.check(has in r.stdout and hasnt not in r.stdout, f"{' '.join(args)}: {has} and not {hasnt}: {r.stdout[:400]}")
+            t.check(verb not in ("replay", "pcap") or "--compat" not in r.stdout, f"{verb} --help has options of /metrics")
+    for verb in ([], ["doctor"], ["replay"], ["pcap"], ["rtt"], ["calibrate"], ["report"], ["compact"], ["metrics"]):
+        r = subprocess.run([REQPROBE, *verb, "--help"], capture_output=True, text=True, env={k: v for k, v in os.environ.items() if k != "ARGP_HELP_FMT"})
+        lines = r.stdout.splitlines()
+        t.check(all(len(l) < 80 for l in lines), f"{verb}: lines beyond 79 columns")
+        t.check(len(lines[0]) < 60 and "[OPTION...]" in lines[0], f"{verb}: usage {lines[0]}")
+        t.check(not any(l.isspace() for l in lines), f"{verb}: a line of blanks")
+
+
+@test(60)
+def err_whole_machine(t):
+    """A tree that has reqprobe in it is watched, and a line says how large it is."""
+    srv = t.paced()
+    p = t.probe(os.getpid(), args=["--no-hooks"])
+    run_client(t, srv.port, n=3, max_tokens=2)
+    recs = p.finish(3)
+    t.equal(len([r for r in recs if r["path"] == "/v1/chat/completions"]), 3, "records")
+    m = re.search(rf"pid {os.getpid()} has (\d+) processes under it, reqprobe itself among them", p.stderr())
+    t.check(m and int(m[1]) >= 2, p.stderr())
+    p = t.probe(srv)
+    p.stop()
+    t.check("processes under it" not in p.stderr(), "said of a server's own pid")
 
 
 @test(30)

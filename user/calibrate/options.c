@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "given.h"
 #include "options.h"
 #include "run.h"
 
@@ -257,13 +258,14 @@ int rp_cal_parse(int argc, char **argv, struct rp_cal_options *o)
 
 	*o = (struct rp_cal_options){ .mean_ms = NAN };
 	/* its own complaints take two lines */
+	rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &t))
 		refuse(&t,
 		       "'%s' is not understood, or lacks its value; see reqprobe calibrate --help",
 		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	if (t.help && !t.status) {
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe calibrate");
+		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			"reqprobe calibrate");
 		return -1;
 	}
 	if (t.latency && !isnan(o->mean_ms))

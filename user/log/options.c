@@ -29,20 +29,24 @@ static const struct argp_option options[] = {
 	{ "log", OPT_LOG, "DIR", 0, "The records in files in DIR, rotated and compressed", 10 },
 	{ "log-rotate-size", OPT_ROTATE_SIZE, "SIZE", 0,
 	  "Begin a new file when this one has SIZE on disk (default 64M, at most 4G)", 10 },
-	{ "log-rotate-time", OPT_ROTATE_TIME, "TIME", 0, "Or when it is so old (default 1h)", 10 },
+	{ "log-rotate-time", OPT_ROTATE_TIME, "TIME", 0, "Or when this one is so old (default 1h)",
+	  10 },
 	{ "log-keep-size", OPT_KEEP_SIZE, "SIZE", 0,
-	  "Remove the oldest when all have more (default 10G)", 10 },
-	{ "log-keep-files", OPT_KEEP_FILES, "N", 0, "Or are more than N", 10 },
-	{ "log-keep-age", OPT_KEEP_AGE, "TIME", 0, "Or have ended so long ago", 10 },
+	  "Remove the oldest when all have more than SIZE (default 10G)", 10 },
+	{ "log-keep-files", OPT_KEEP_FILES, "N", 0, "Remove the oldest when there are more than N",
+	  10 },
+	{ "log-keep-age", OPT_KEEP_AGE, "TIME", 0, "Remove those that ended so long ago", 10 },
 	{ "log-fsync", OPT_FSYNC, "never|TIME|record", 0,
 	  "How often to force them to the disk (default 5s)", 10 },
-	{ "log-compress", OPT_COMPRESS, "none|gzip|zstd[=LEVEL]", 0, "(default zstd)", 10 },
+	{ "log-compress", OPT_COMPRESS, "none|gzip|zstd[=LEVEL]", 0,
+	  "How to compress them (default zstd)", 10 },
 	{ "log-queue", OPT_QUEUE, "SIZE", 0,
 	  "What may wait for a slow disk, part of --memory (default 16M)", 10 },
 	{ "s3", OPT_S3, "s3://BUCKET/PREFIX", 0, "Upload the log's files, and remove them then",
 	  10 },
-	{ "s3-keep", OPT_S3_KEEP, 0, 0, "Don't remove them: they move to DIR/uploaded", 10 },
-	{ "s3-exit-time", OPT_S3_EXIT, "TIME", 0, "For uploads at the end (default 10s)", 10 },
+	{ "s3-keep", OPT_S3_KEEP, 0, 0, "Keep what was uploaded: it moves to DIR/uploaded", 10 },
+	{ "s3-exit-time", OPT_S3_EXIT, "TIME", 0,
+	  "Longest time for uploads at the end (default 10s)", 10 },
 	{ 0 },
 };
 
@@ -166,6 +170,6 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	}
 }
 
-static const struct argp_child children[] = { { &rp_s3_argp, 0, NULL, 10 }, { 0 } };
+static const struct argp_child children[] = { { &rp_s3_argp, 0, "The store of --s3:", 10 }, { 0 } };
 
 const struct argp rp_log_argp = { options, parse, NULL, NULL, children, NULL, NULL };

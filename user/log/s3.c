@@ -72,7 +72,7 @@ static const struct argp_option options[] = {
 	  "As ~/.aws/credentials (default AWS_ACCESS_KEY_ID and its kin, then that file)", 0 },
 	{ "s3-profile", OPT_PROFILE, "NAME", 0, "In that file (default AWS_PROFILE, then default)",
 	  0 },
-	{ "s3-ca", OPT_CA, "FILE", 0, "Certificates (PEM) that the store's must come from", 0 },
+	{ "s3-ca", OPT_CA, "FILE", 0, "Trust these authorities (PEM) for the store", 0 },
 	{ 0 },
 };
 

@@ -131,7 +131,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 }
 
 static const struct argp_option options[] = {
-	{ "goodput", OPT_GOODPUT, "TAG:VALUE ...", 0,
+	{ "goodput", OPT_GOODPUT, "SLOS", 0,
 	  "Count requests that meet these objectives (see reqprobe metrics), in one argument", 0 },
 	{ 0 },
 };

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "metrics/table.h"
+#include "given.h"
 #include "options.h"
 
 enum { OPT_JSON = 256, OPT_MARKDOWN };
@@ -167,8 +168,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		*f = RP_METRICS_MARKDOWN;
 		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe metrics");
+		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			"reqprobe metrics");
 		exit(RP_EXIT_OK);
 	case ARGP_KEY_ARG:
 		rp_refuse("metrics: '%s' is one argument too many", arg);
@@ -185,6 +186,7 @@ int rp_metrics(int argc, char **argv)
 	int next = 0;
 
 	argp_err_exit_status = RP_EXIT_USAGE;
+	rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &format))
 		rp_refuse("metrics: '%s' is not understood; see reqprobe metrics --help",
 			  argv[next > 0 && next <= argc ? next - 1 : argc - 1]);

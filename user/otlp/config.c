@@ -2,6 +2,7 @@
 #include "otlp/config.h"
 
 #include <ctype.h>
+#include <curl/curl.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -267,13 +268,21 @@ static bool url_ok(const char *u)
 	const char *host = !strncasecmp(u, "http://", 7)  ? u + 7 :
 			   !strncasecmp(u, "https://", 8) ? u + 8 :
 							    NULL;
+	CURLU *c;
+	bool ok;
 
 	if (!host)
 		return false;
 	for (const char *p = u; *p; p++)
 		if ((unsigned char)*p <= 0x20 || *p == 0x7f)
 			return false;
-	return host[strcspn(host, "/?#")] == '\0' ? *host : host[0] && !strchr("/?#", host[0]);
+	if (!host[0] || strchr("/?#", host[0]))
+		return false;
+	/* what else there is to be wrong, as who will use it sees it */
+	c = curl_url();
+	ok = c && curl_url_set(c, CURLUPART_URL, u, 0) == CURLUE_OK;
+	curl_url_cleanup(c);
+	return ok;
 }
 
 /* For lines that people read: neither user and password nor a query (which may hold a key). */

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "given.h"
 #include "options.h"
 #include "report/reader.h"
 #include "report/source.h"
@@ -128,8 +129,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->quiet = true;
 		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe compact");
+		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			"reqprobe compact");
 		exit(RP_EXIT_OK);
 	case ARGP_KEY_ARG:
 		o->paths[o->n++] = arg;
@@ -465,6 +466,7 @@ int rp_compact(int argc, char **argv)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
+	rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &o))
 		rp_refuse(
 			"compact: '%s' is not understood, or lacks its value; see reqprobe compact --help",

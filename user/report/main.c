@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "given.h"
 #include "options.h"
 #include "report/report.h"
 #include "report/source.h"
@@ -146,8 +147,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			rp_refuse("--memory %s: a size of 32M or more", arg);
 		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe report");
+		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			"reqprobe report");
 		exit(RP_EXIT_OK);
 	case ARGP_KEY_ARG:
 		o->paths[o->n++] = arg;
@@ -283,6 +284,7 @@ int rp_report(int argc, char **argv)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
+	rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &o))
 		rp_refuse(
 			"report: '%s' is not understood, or lacks its value; see reqprobe report --help",

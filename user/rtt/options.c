@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "given.h"
 #include "options.h"
 
 #define NS_PER_S 1000000000LL
@@ -138,8 +139,8 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->quiet = true;
 		return 0;
 	case 'h':
-		argp_help(&argp, stdout, ARGP_HELP_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
-			  "reqprobe rtt");
+		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
+			"reqprobe rtt");
 		exit(RP_EXIT_OK);
 	case ARGP_KEY_ARG:
 		if (p->n == sizeof(p->names) / sizeof(*p->names))
@@ -189,6 +190,7 @@ void rp_rtt_options_parse(int argc, char **argv, struct rp_rtt_options *o)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
+	rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &p))
 		rp_refuse(
 			"rtt: '%s' is not understood, or lacks its value; see reqprobe rtt --help",
