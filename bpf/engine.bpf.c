@@ -14,13 +14,16 @@
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
+/* Arguments on the stack: above the return address, which arm64 has in a register. */
 #if defined(__TARGET_ARCH_x86)
 #define RP_PARM6(ctx) ((ctx)->r9)
+#define RP_STACK(ctx) (PT_REGS_SP(ctx) + 8)
 #else
 #define RP_PARM6(ctx) (((struct user_pt_regs *)(ctx))->regs[5])
+#define RP_STACK(ctx) PT_REGS_SP(ctx)
 #endif
 
-/* All six at once: the context may only be read at constant offsets, and the
+/* All at once: the context may only be read at constant offsets, and the
  * compiler would fold a choice among them into one load at a variable one. */
 static __always_inline void rp_args(struct pt_regs *ctx, u64 *arg /* 8 */)
 {
@@ -30,7 +33,8 @@ static __always_inline void rp_args(struct pt_regs *ctx, u64 *arg /* 8 */)
 	arg[3] = PT_REGS_PARM4(ctx);
 	arg[4] = PT_REGS_PARM5(ctx);
 	arg[5] = RP_PARM6(ctx);
-	arg[6] = arg[7] = 0;
+	arg[6] = RP_STACK(ctx);
+	arg[7] = 0;
 }
 
 /* The ABI leaves the upper half of a narrow argument undefined. */
@@ -115,6 +119,128 @@ static __always_inline void rp_read_list(struct rp_ev_hook *e, const struct rp_h
 		rp_put_value(e, v, true);
 		if (bpf_probe_read_user(&p, sizeof(p), (void *)p))
 			break;
+	}
+}
+
+/* struct llama_batch: its first member has been n_tokens since 2023 */
+#define BATCH_POS 24
+#define BATCH_SEQ_ID 40
+/* struct llama_batch_ext as of 2026: n_tokens_max, n_seq_max, std::vector tokens; of each
+ * token a std::unordered_set of sequences (first node at 16, its value at 8) and pos[4] */
+#define EXT_TOKENS 64
+#define EXT_TOKEN_SIZE 96
+#define EXT_SEQS (24 + 16)
+#define EXT_POS 80
+#define EXT_DECODE 1
+/* Above this a batch has prompts, of which each is in one piece, one after the other. */
+#define BATCH_LONG 64
+#define BATCH_VALUES (RP_HOOK_VALUES - 3)
+#define BATCH_SEARCH 20 /* log2 of the most tokens that are searched */
+
+struct rp_batch {
+	u64 pos, seq; /* llama_batch: arrays; llama_batch_ext: the tokens, 0 */
+	u32 n;
+	bool ok, ext;
+};
+
+static __always_inline void rp_find_batch(struct rp_batch *b, u64 p, bool ext)
+{
+	u64 begin = 0, end = 0, max = 0;
+
+	b->ext = ext;
+	b->ok = false;
+	b->n = 0;
+	b->pos = b->seq = 0;
+	if (!ext) {
+		b->ok = !bpf_probe_read_user(&b->n, 4, (void *)p) && (s32)b->n >= 0;
+		if (bpf_probe_read_user(&b->pos, 8, (void *)(p + BATCH_POS)) ||
+		    bpf_probe_read_user(&b->seq, 8, (void *)(p + BATCH_SEQ_ID)) || !b->seq)
+			b->pos = 0;
+		return;
+	}
+	if (bpf_probe_read_user(&max, 8, (void *)p) ||
+	    bpf_probe_read_user(&begin, 8, (void *)(p + EXT_TOKENS)) ||
+	    bpf_probe_read_user(&end, 8, (void *)(p + EXT_TOKENS + 8)))
+		return;
+	/* another layout would hardly fit so well */
+	if (end < begin || (end - begin) % EXT_TOKEN_SIZE || (end - begin) / EXT_TOKEN_SIZE > max ||
+	    max > 0x7fffffff)
+		return;
+	b->n = (u32)((end - begin) / EXT_TOKEN_SIZE);
+	b->pos = begin;
+	b->ok = true;
+}
+
+/* Sequence and position of one token. */
+static __always_inline bool rp_batch_token(const struct rp_batch *b, u32 i, u64 *v)
+{
+	u32 pos = 0, seq = 0;
+	u64 p = 0;
+
+	if (b->ext) {
+		if (bpf_probe_read_user(&pos, 4,
+					(void *)(b->pos + (u64)i * EXT_TOKEN_SIZE + EXT_POS)) ||
+		    bpf_probe_read_user(&p, 8,
+					(void *)(b->pos + (u64)i * EXT_TOKEN_SIZE + EXT_SEQS)) ||
+		    bpf_probe_read_user(&seq, 4, (void *)(p + 8)))
+			return false;
+	} else if (bpf_probe_read_user(&pos, 4, (void *)(b->pos + 4 * (u64)i)) ||
+		   bpf_probe_read_user(&p, 8, (void *)(b->seq + 8 * (u64)i)) ||
+		   bpf_probe_read_user(&seq, 4, (void *)p)) {
+		return false;
+	}
+	*v = (u64)seq << 32 | pos;
+	return true;
+}
+
+/* Where the sequence of token `last` begins, which is in one piece up to there. */
+__noinline int rp_batch_start(struct rp_batch *b, u32 last, u32 seq)
+{
+	u32 lo = 0, hi = last, mid, i;
+	u64 v = 0;
+
+	if (!b)
+		return 0;
+	for (i = 0; i < BATCH_SEARCH; i++) {
+		if (lo >= hi)
+			break;
+		mid = lo + (hi - lo) / 2;
+		if (!rp_batch_token(b, mid, &v))
+			return 0;
+		if ((u32)(v >> 32) == seq)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return (int)hi;
+}
+
+static __always_inline void rp_read_batch(struct rp_ev_hook *e, u64 p, bool ext, u32 turn)
+{
+	struct rp_batch b;
+	u32 i, at = 0;
+	u64 v = 0;
+
+	rp_find_batch(&b, p, ext);
+	rp_put_value(e, b.n, b.ok);
+	if (!b.ok || !b.pos || !b.n)
+		return;
+	for (i = 0; i < BATCH_VALUES; i++) {
+		if (i >= b.n)
+			break;
+		if (b.n <= BATCH_VALUES)
+			at = i;
+		else if (!i)
+			at = b.n - 1;
+		else if (b.n <= BATCH_LONG)
+			at = (turn * (BATCH_VALUES - 1) + i - 1) % b.n;
+		else if (!(at = (u32)rp_batch_start(&b, at, (u32)(v >> 32))))
+			break;
+		else
+			at--;
+		if (!rp_batch_token(&b, at, &v))
+			break;
+		rp_put_value(e, v, true);
 	}
 }
 
@@ -270,6 +396,8 @@ static __always_inline void rp_hook(struct pt_regs *ctx)
 		rp_zmq(arg, spec, hook, ts, *pid, id);
 		return;
 	}
+	if (spec->read[2].kind == RP_READ_BATCH && spec->read[2].sign && (u32)arg[1] != EXT_DECODE)
+		return;
 	seq = __sync_fetch_and_add(&hook_seq[hook], 1);
 	e = rp_reserve(RP_CLASS_HOOK, sizeof(*e));
 	if (!e)
@@ -289,6 +417,8 @@ static __always_inline void rp_hook(struct pt_regs *ctx)
 			rp_read_mem(e, r, arg[r->arg & 7]);
 		else if (r->kind == RP_READ_LIST)
 			rp_read_list(e, r, arg[r->arg & 7]);
+		else if (r->kind == RP_READ_BATCH)
+			rp_read_batch(e, arg[r->arg & 7], r->sign, seq);
 	}
 	rp_submit(e);
 }

@@ -49,7 +49,7 @@ struct target { /* one --pid */
 	uint32_t pid;
 	const struct rp_engine *engine;
 	unsigned base;	   /* its hooks start here in the one table of this run */
-	uint32_t attached; /* bit: hook of the run's table */
+	uint64_t attached; /* bit: hook of the run's table */
 	enum rp_hook_reason reason;
 	char why[256];
 	char version[64];
@@ -116,7 +116,7 @@ static int read_sockets(struct watch *w, struct target *t, uint32_t pid)
 		return 0;
 	n = !(t->attached >> (t->base + hook) & 1);
 	t->zmtp_only |= !t->attached;
-	t->attached |= 1u << (t->base + hook);
+	t->attached |= 1ULL << (t->base + hook);
 	t->reason = RP_HOOKS_OK;
 	return n;
 }
@@ -176,7 +176,7 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool la
 		}
 		rp_map_put(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset, t);
 		t->zmtp_only = false;
-		t->attached |= 1u << hook;
+		t->attached |= 1ULL << hook;
 		t->reason = RP_HOOKS_OK;
 		n++;
 	}
@@ -204,9 +204,11 @@ static void send_session(struct watch *w, const struct target *t)
 	if (gethostname(e.host, sizeof(e.host) - 1))
 		e.host[0] = '\0';
 	snprintf(e.reqprobe, sizeof(e.reqprobe), "%s", RP_VERSION);
-	e.hooks_attached = t->attached;
+	e.hooks_attached = (uint32_t)t->attached;
+	e.hooks_attached_more = (uint32_t)(t->attached >> 32);
 	e.hook_reason = (uint32_t)t->reason;
-	memcpy(e.roles, w->roles, sizeof(w->roles));
+	memcpy(e.roles, w->roles, sizeof(e.roles));
+	memcpy(e.roles_more, w->roles + sizeof(e.roles), sizeof(e.roles_more));
 	e.flags = rp_live_looks(w->live) ? RP_SESSION_ACKS : 0;
 	rp_run_event(&w->run, &e.h);
 }

@@ -254,13 +254,16 @@ struct rp_ev_session {
 	char engine[32];       /* "llamacpp", "generic", ... */
 	char version[64];      /* engine version, "" = unknown */
 	char host[64];
-	char reqprobe[32];    /* version of reqprobe that made the recording */
-	__u32 hooks_attached; /* bit i: hook i of the engine's table is attached */
-	__u32 hook_reason;    /* enum rp_hook_reason when queue/token hooks are absent */
-	__u32 flags;	      /* enum rp_session_flags */
-	__u32 pad;
-	__u8 roles[32]; /* enum rp_role of each hook: a recording needs no table */
+	char reqprobe[32];	   /* version of reqprobe that made the recording */
+	__u32 hooks_attached;	   /* bit i: hook i of the engine's table is attached */
+	__u32 hook_reason;	   /* enum rp_hook_reason when queue/token hooks are absent */
+	__u32 flags;		   /* enum rp_session_flags */
+	__u32 hooks_attached_more; /* bit i: hook 32 + i */
+	__u8 roles[32];		   /* enum rp_role of each hook: a recording needs no table */
+	/* older recordings end here: RP_SESSION_SIZE_MIN */
+	__u8 roles_more[32]; /* of hooks 32 and up */
 };
+#define RP_SESSION_SIZE_MIN 264
 
 enum rp_session_flags {
 	RP_SESSION_RAW = 1 << 0,  /* payload is raw, not replaced by filler */
@@ -339,7 +342,7 @@ _Static_assert(sizeof(struct rp_ev_conn_close) == 56, "conn_close layout");
 _Static_assert(sizeof(struct rp_ev_hook) == 96, "hook layout");
 _Static_assert(sizeof(struct rp_ev_msg) == 56, "msg layout");
 _Static_assert(sizeof(struct rp_ev_proc) == 56, "proc layout");
-_Static_assert(sizeof(struct rp_ev_session) == 264, "session layout");
+_Static_assert(sizeof(struct rp_ev_session) == RP_SESSION_SIZE_MIN + 32, "session layout");
 _Static_assert(sizeof(struct rp_ev_engine) == 56, "engine layout");
 _Static_assert(sizeof(struct rp_ev_loss) == 24 + 64 + 32, "loss layout");
 _Static_assert(sizeof(struct rp_ev_listener) == 160, "listener layout");
@@ -349,10 +352,11 @@ _Static_assert(sizeof(struct rp_ev_listener) == 160, "listener layout");
 /* How one value is read at the entry of a hooked function. */
 enum rp_read_kind {
 	RP_READ_NONE = 0,
-	RP_READ_REG = 1,  /* the argument register itself */
-	RP_READ_MEM = 2,  /* follow `depth` pointers from it: see rp_hook_read */
-	RP_READ_LIST = 3, /* singly linked list: next at 0, value at off[1] */
-	RP_READ_ZMQ = 4,  /* a zmq_msg_t and its body: makes a MSG instead of a HOOK */
+	RP_READ_REG = 1,   /* the argument register itself */
+	RP_READ_MEM = 2,   /* follow `depth` pointers from it: see rp_hook_read */
+	RP_READ_LIST = 3,  /* singly linked list: next at 0, value at off[1] */
+	RP_READ_ZMQ = 4,   /* a zmq_msg_t and its body: makes a MSG instead of a HOOK */
+	RP_READ_BATCH = 5, /* what llama.cpp computes next: see rp_hook_read */
 };
 
 /*
@@ -365,10 +369,19 @@ enum rp_read_kind {
  * ZMQ: arg is the zmq_msg_t *, the next argument the socket, the one after it the
  *      flags. Stands alone. off[0]: frames that are a whole message and shorter
  *      than this are no message of interest, and make no event.
+ * BATCH: arg is the address of a struct llama_batch (llama.h, since 2023), or, with
+ *      `sign` set, of a struct llama_batch_ext (src/llama-batch.h, 2026), whose second
+ *      argument before it says what is done: anything but LLAMA_PROCESS_TYPE_DECODE
+ *      makes no event. Values: the number of tokens; then of at most 5 tokens
+ *      sequence << 32 | position: the last one's; of up to 64 the others in turn, so
+ *      that after some calls each was among them; of more, where there are prompts, the
+ *      last ones of the sequences before it. Positions that the caller leaves to the
+ *      library are not there. Comes third, after two values.
+ * arg 6 is the address of the arguments on the stack.
  */
 struct rp_hook_read {
 	__u8 kind;
-	__u8 arg;   /* 0..5, in the order of the C ABI */
+	__u8 arg;   /* 0..5, in the order of the C ABI; 6: see above */
 	__u8 depth; /* 1..3 */
 	__u8 width; /* 1, 2, 4 or 8 */
 	__u8 sign;
@@ -380,6 +393,6 @@ struct rp_hook_read {
 struct rp_hook_spec {
 	struct rp_hook_read read[RP_HOOK_READS];
 };
-#define RP_MAX_HOOKS 32
+#define RP_MAX_HOOKS 64
 
 #endif

@@ -171,7 +171,7 @@ def dashboards_llama(t, exe):
     p.wait_records(12)
     m = p.metrics()
     model = next(iter(m.by("vllm:generation_tokens_total", "model_name")), None)
-    under_prometheus(t, p, run, model, {"queue", "cached"})
+    under_prometheus(t, p, run, model, {"queue", "cached", "steps", "kv", "reasons", "preemptions"})
     m = p.metrics()
     recs = p.finish(36)
     t.equal(len(recs), 36, "records")

@@ -514,6 +514,109 @@ def embeddings(t, exe):
             t.check(r["server_timing"]["duration_ms"] > 0, "duration")
 
 
+def helps(exe):
+    return subprocess.run([exe, "--help"], capture_output=True, env={**os.environ, "LD_LIBRARY_PATH": os.path.dirname(exe)}).stdout
+
+
+def own_counts(e):
+    """/metrics of llama-server: decodes, prompt tokens computed, tokens generated."""
+    s, data = get(e.port, "/metrics")
+    v = dict(l.rsplit(" ", 1) for l in data.decode().splitlines() if l and l[0] != "#")
+    return [float(v[f"llamacpp:{k}"]) for k in ("n_decode_total", "prompt_tokens_total", "tokens_predicted_total")]
+
+
+def get(port, path):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c.request("GET", path)
+    r = c.getresponse()
+    data = r.read()
+    c.close()
+    return r.status, data
+
+
+def check_steps(t, own, recs, lines, m):
+    """Steps, their tokens and what came of them, against llama-server's own counts."""
+    done = sum(r["tokens"]["completion"] for r in recs)
+    t.equal(len(lines), own[0], "steps, and its own n_decode_total")
+    t.equal(sum(l["tokens"] for l in lines), own[2], "tokens of steps, and its own tokens_predicted_total")
+    t.equal(sum(l["first_tokens"] for l in lines), len(recs), "first tokens")
+    t.equal(sum(l["finished"] for l in lines), len(recs), "finished")
+    for r in recs:
+        t.equal({k: v for k, v in r["scheduler"].items() if k != "steps"},
+                {"preemptions": 0, "requeues": 0, "preempted_ms": 0, "requeue_ms": 0}, f"{r['x_request_id']}: scheduler")
+    t.equal(sum(r["scheduler"]["steps"] for r in recs), sum(l["requests"] for l in lines), "steps of records, requests of steps")
+    for i, l in enumerate(lines):
+        t.check(l["seq"] == i + 1 and l["batch_tokens"] and not l["cut"] and 0 <= l["running"] <= 2, f"step {i}: {l}")
+    # of the last one, and of others after which nothing was left to do
+    none = [i for i, l in enumerate(lines) if l["step_ms"] is None]
+    t.check(none and len(none) <= 3, f"steps without a length: {none} of {len(lines)}")
+    t.equal((m.sum("reqprobe_scheduler_steps_total"), m.sum("reqprobe_scheduler_tokens_total")), (own[0], done), "on /metrics")
+    t.equal((m.sum("reqprobe_scheduler_preemptions_total"), m.sum("reqprobe_scheduler_prefix_cache_queries_tokens_total")), (0, None), "on /metrics")
+
+
+@versioned(200, "steps")
+def steps(t, exe):
+    """Each step once, with its tokens; KV cache usage against the server's own slots."""
+    e = Llama(t, exe, "--metrics", "--slots")
+    path = t.path("steps.jsonl")
+    p = t.probe(e, args=["--steps", path])
+    before, off, polls = own_counts(e), [], 0
+    cl = t.spawn(client_argv(e.port, n=12, c=4, id="s", usage=True, max_tokens=20, words="4,200", extra=EXTRA, timeout=150 * SLOW), stdout=subprocess.DEVNULL)
+    while cl.poll() is None and polls < 400:
+        a = p.metrics()
+        slots = json.loads(get(e.port, "/slots")[1])
+        b = p.metrics()
+        polls += 1
+        kv = a.sum("reqprobe_scheduler_kv_cache_usage_ratio")
+        same = [[x.sum(f"reqprobe_scheduler_{k}") for k in ("steps_total", "requests_running", "kv_cache_usage_ratio")] for x in (a, b)]
+        if kv and same[0] == same[1]:     # no step in between
+            off.append(sum(x["n_prompt_tokens"] for x in slots if x["is_processing"]) - kv * 4096)
+        time.sleep(0.05)
+    t.equal(cl.wait(), 0, "client")
+    p.wait_records(12)
+    own = [y - x for x, y in zip(before, own_counts(e))]
+    time.sleep(0.3)                       # a tick ends the last step
+    m = p.metrics()
+    recs = p.finish(12)
+    with open(path) as f:
+        lines = [json.loads(l) for l in f]
+    check_steps(t, own, recs, lines, m)
+    # of each request the last token is handed to nobody
+    t.equal(sum(l["batch_tokens"] for l in lines), own[1] + own[2] - 12, "tokens of batches, and its own prompt_tokens_total + tokens_predicted_total")
+    t.equal([r["scheduler"]["steps"] for r in recs], [r["tokens"]["completion"] for r in recs], "steps of each record")
+    t.equal(max(l["max_tokens"] for l in lines), 1, "max_tokens")
+    t.equal(m.sum("reqprobe_scheduler_kv_cache_usage_ratio"), 0, "KV cache usage afterwards")
+    sizes = sorted(abs(x) for x in off)
+    t.note(f"KV cache usage of {len(off)} looks: off by p50 {percentile(sizes, .5):.1f} p90 {percentile(sizes, .9):.1f} max {max(sizes, default=0):.1f} tokens")
+    # what n_prompt_tokens is has changed; a look may be between a batch made and handed over
+    if "n_prompt_tokens_cache" in slots[0]:
+        t.check(len(off) >= 5 and percentile(sizes, .5) <= 2, f"KV cache usage: off by {sizes} tokens")
+
+
+@versioned(200, "steps-draft")
+def steps_draft(t, exe):
+    """A draft model makes calls of its own, which are no steps."""
+    spec = ["--spec-type", "draft-simple"] if b"--spec-type" in helps(exe) else []
+    e = Llama(t, exe, "--metrics", "-md", find_model(), *spec)
+    path = t.path("steps.jsonl")
+    p = t.probe(e, args=["--steps", path])
+    before = own_counts(e)
+    run_client(t, e.port, n=6, c=3, id="d", usage=True, max_tokens=20, words="4,40", extra=EXTRA, timeout=150 * SLOW)
+    p.wait_records(6)
+    own = [y - x for x, y in zip(before, own_counts(e))]
+    time.sleep(0.3)
+    m = p.metrics()
+    recs = p.finish(6)
+    with open(path) as f:
+        lines = [json.loads(l) for l in f]
+    calls = sum(m.by("reqprobe_hook_hits_total", "hook").get(h, 0) for h in ("llama_decode", "llama_process"))
+    if calls == own[0]:
+        raise Skip(f"this version made no drafts: {calls} calls of the model")
+    check_steps(t, own, recs, lines, m)
+    t.check(max(l["max_tokens"] for l in lines) > 1, "no step with several tokens of one request")
+    t.note(f"{len(lines)} steps of {calls:.0f} calls")
+
+
 @versioned(200, "attach-under-load")
 def attach_under_load(t, exe):
     """Attach and detach ten times while it serves; nothing breaks, attach is quick."""

@@ -369,6 +369,66 @@ static void test_cores(void **st)
 	end(&s);
 }
 
+/* Steps that are calls of the model: each has its tokens, output or not; prompts' tokens and
+ * what was cached are those of the records. Each engine's gauges go to the model it serves. */
+static void test_calls(void **st)
+{
+	struct side s = side(RP_COMPAT_VLLM);
+	struct rp_record r = record("m");
+	struct rp_step_info i = step(0, 2, 2, RP_NONE), part = step(0, 0, 0, RP_NONE);
+	char *t;
+
+	(void)st;
+	i.batch = 41;
+	part.batch = 512;
+	s.tl->st.n_cores = 2;
+	for (unsigned c = 0; c < 2; c++)
+		s.tl->st.cores[c] = (struct rp_core){ .pid = 7 + c,
+						      .stats = true,
+						      .log_stats = true,
+						      .calls = true,
+						      .running = 2,
+						      .waiting = 1 + c,
+						      .kv_usage = c ? NAN : 0.125,
+						      .steps = 2,
+						      .tokens = 2,
+						      .cached_known = true,
+						      .cached_parts_known = true };
+	i.pid = part.pid = 7;
+	set(&r, RP_FIELD_TOK_PROMPT, 9);
+	set(&r, RP_FIELD_TOK_CACHED, 3);
+	set(&r, RP_FIELD_TOK_COMPLETION, 4);
+	r.pid = 7;
+	s.obs->record(s.obs->ctx, &r);
+	strcpy(r.model, "other");
+	r.pid = 8;
+	s.obs->record(s.obs->ctx, &r);
+	s.obs->step(s.obs->ctx, &i);
+	s.obs->step(s.obs->ctx, &part);
+	t = text(&s);
+#define L(m) "{engine=\"0\",model_name=\"" m "\""
+	has(t, "vllm:iteration_tokens_total_count" L("m") "} 2");
+	has(t, "vllm:iteration_tokens_total_sum" L("m") "} 553");
+	has(t, "vllm:iteration_tokens_total_count" L("other") "} 0");
+	has(t, "vllm:num_requests_running" L("m") "} 2");
+	has(t, "vllm:num_requests_waiting" L("m") "} 1");
+	has(t, "vllm:num_requests_waiting" L("other") "} 2");
+	has(t, "vllm:num_requests_waiting_by_reason" L("m") ",reason=\"capacity\"} 1");
+	has(t, "vllm:num_requests_waiting_by_reason" L("m") ",reason=\"deferred\"} 0");
+	has(t, "vllm:kv_cache_usage_perc" L("m") "} 0.125");
+	has(t, "vllm:kv_cache_usage_perc" L("other") "} NaN");
+	has(t, "vllm:num_preemptions_total" L("m") "} 0");
+	has(t, "vllm:prompt_tokens_total" L("m") "} 9");
+	has(t, "vllm:generation_tokens_total" L("m") "} 4");
+	has(t, "vllm:prefix_cache_queries_total" L("m") "} 9");
+	has(t, "vllm:prefix_cache_hits_total" L("m") "} 3");
+	hasnt(t, "spec_decode");
+#undef L
+	free(t);
+	s.tl->st.n_cores = 0;
+	end(&s);
+}
+
 /* One observation for each output, whatever it brought; names as told by answers. */
 static void test_gaps(void **st)
 {
@@ -612,11 +672,12 @@ static void test_off(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),	   cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_choices),	   cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_gaps),	   cmocka_unit_test(test_bounded),
-		cmocka_unit_test(test_http),	   cmocka_unit_test(test_generic),
-		cmocka_unit_test(test_recordings), cmocka_unit_test(test_off),
+		cmocka_unit_test(test_one),	cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_choices), cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_calls),	cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_bounded), cmocka_unit_test(test_http),
+		cmocka_unit_test(test_generic), cmocka_unit_test(test_recordings),
+		cmocka_unit_test(test_off),
 	};
 
 	return cmocka_run_group_tests_name("as_vllm", tests, NULL, NULL);

@@ -634,6 +634,7 @@ static void test_step(void **s)
 		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
 		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
 		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":0.181,\"step_ms\":3.893612,"
+		"\"batch_tokens\":null,"
 		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
 		"\"running\":5,\"waiting\":9,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":100,"
 		"\"prefix_cache_hits\":64,\"spec_drafts\":4,\"spec_draft_tokens\":12,"
@@ -645,6 +646,7 @@ static void test_step(void **s)
 		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
 		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
 		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":0.181,\"step_ms\":3.893612,"
+		"\"batch_tokens\":null,"
 		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
 		"\"running\":null,\"waiting\":null,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":null,"
 		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
@@ -652,16 +654,35 @@ static void test_step(void **s)
 		"\"estimated\":{\"preempted\":\"steps\",\"kv_cache_usage\":\"steps\"}}");
 	st.estimated = false;
 	st.has_stats = true;
+	/* of calls of the model */
+	st.positions = true;
+	st.batch = 41;
+	st.prefix_queries = st.prefix_hits = RP_NONE;
+	st.spec_drafts = st.spec_draft_tokens = st.spec_accepted_tokens = RP_NONE;
+	st.sent = RP_NONE;
+	step_is(&st,
+		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
+		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
+		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":null,\"step_ms\":3.893612,"
+		"\"batch_tokens\":41,"
+		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
+		"\"running\":5,\"waiting\":9,\"kv_cache_usage\":0.25,\"prefix_cache_queries\":null,"
+		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
+		"\"spec_accepted_tokens\":null,\"cut\":false,"
+		"\"estimated\":{\"kv_cache_usage\":\"positions\"}}");
 	/* no stats, and what is left in them is not shown */
 	st.has_stats = false;
 	st.engine = st.version = NULL;
 	st.pid = 0;
 	st.step_ns = st.sent = RP_NONE;
+	st.batch = 31;
+	st.positions = true; /* of an unknown figure: not told */
 	st.cut = true;
 	step_is(&st,
 		"{\"schema\":\"reqprobe.step/1\",\"time\":\"2026-11-29T14:57:30.123456789Z\","
 		"\"engine\":{\"name\":null,\"version\":null,\"core_pid\":null,\"index\":1},"
 		"\"seq\":42,\"timestamp_s\":2803.932210567,\"send_delay_ms\":null,\"step_ms\":null,"
+		"\"batch_tokens\":31,"
 		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":3,"
 		"\"running\":null,\"waiting\":null,\"kv_cache_usage\":null,\"prefix_cache_queries\":null,"
 		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"
@@ -677,6 +698,7 @@ static void test_step(void **s)
 		"{\"schema\":\"reqprobe.step/1\",\"time\":null,"
 		"\"engine\":{\"name\":\"vllm\",\"version\":\"0.32.0\",\"core_pid\":7096,\"index\":1},"
 		"\"seq\":42,\"timestamp_s\":null,\"send_delay_ms\":null,\"step_ms\":3.893612,"
+		"\"batch_tokens\":null,"
 		"\"requests\":5,\"tokens\":7,\"first_tokens\":1,\"finished\":2,\"preempted\":1,\"max_tokens\":null,"
 		"\"running\":0,\"waiting\":null,\"kv_cache_usage\":null,\"prefix_cache_queries\":null,"
 		"\"prefix_cache_hits\":null,\"spec_drafts\":null,\"spec_draft_tokens\":null,"

@@ -176,16 +176,19 @@ static const struct shape {
 	const char *scheduled;
 	size_t finals;
 	bool released, deferred;
+	size_t steps; /* the library's functions in the same file: static builds */
 } shapes[] = {
 	{ "b11434", { NEW_QUEUE, IMPL,
 	  "_ZN19server_context_impl14send_embeddingERK11server_slotRK12common_batch",
-	  "_ZN19server_context_impl13send_decisionERK11server_slotRK12common_batchi" },
+	  "_ZN19server_context_impl13send_decisionERK11server_slotRK12common_batchi",
+	  "llama_decode", "llama_process" },
 	  "server_response::add_waiting_task_ids", RP_READ_LIST,
-	  "server_context_impl::launch_slot_with_task", 3, true, true },
+	  "server_context_impl::launch_slot_with_task", 3, true, true, 2 },
 	{ "b10001", { NEW_QUEUE, IMPL,
-	  "_ZN19server_context_impl14send_embeddingERK11server_slotRK11llama_batch" },
+	  "_ZN19server_context_impl14send_embeddingERK11server_slotRK11llama_batch",
+	  "llama_decode", "llama_decode_internal" },
 	  "server_response::add_waiting_task_ids", RP_READ_LIST,
-	  "server_context_impl::launch_slot_with_task", 2, true, true },
+	  "server_context_impl::launch_slot_with_task", 2, true, true, 1 },
 	{ "0.3.16, Aug 2025", { OLD, "_ZN11server_slot7releaseEv",
 	  "_ZN12server_queue4postEO11server_taskb.isra.0",
 	  "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb.isra.0",
@@ -195,7 +198,7 @@ static const struct shape {
 	  "_ZN14server_context21launch_slot_with_taskER11server_slotO11server_task",
 	  "_ZN15server_response17add_waiting_tasksERKSt6vectorI11server_taskSaIS1_EE" },
 	  "server_response::add_waiting_tasks", RP_READ_MEM,
-	  "server_context::launch_slot_with_task", 3, true, true },
+	  "server_context::launch_slot_with_task", 3, true, true, 0 },
 	{ "0.3.4, Dec 2024", { OLD, "_ZN11server_slot7releaseEv",
 	  "_ZN12server_queue4postE11server_taskb.isra.0",
 	  "_ZN12server_queue4postE11server_taskb.isra.0.cold",
@@ -204,18 +207,18 @@ static const struct shape {
 	  "_ZN14server_context21launch_slot_with_taskER11server_slotRK11server_task",
 	  "_ZN15server_response17add_waiting_tasksERKSt6vectorI11server_taskSaIS1_EE" },
 	  "server_response::add_waiting_tasks", RP_READ_MEM,
-	  "server_context::launch_slot_with_task", 2, true, true },
+	  "server_context::launch_slot_with_task", 2, true, true, 0 },
 	{ "0.2.90, Aug 2024", { OLD, "_ZN12server_queue4postE11server_task",
 	  "_ZN12server_queue5deferE11server_task",
 	  "_ZN14server_context19send_final_responseERK11server_slot",
 	  "_ZN14server_context21launch_slot_with_taskER11server_slotRK11server_task" },
 	  "server_response::add_waiting_task_id", RP_READ_REG,
-	  "server_context::launch_slot_with_task", 2, false, true },
+	  "server_context::launch_slot_with_task", 2, false, true, 0 },
 	{ "0.2.61, Apr 2024", { OLD, "_ZN12server_queue4postE11server_task",
 	  "_ZN14server_context19send_final_responseERK11server_slot",
 	  "_ZN14server_context21launch_slot_with_taskER11server_slotRK11server_task" },
 	  "server_response::add_waiting_task_id", RP_READ_REG,
-	  "server_context::launch_slot_with_task", 2, false, false },
+	  "server_context::launch_slot_with_task", 2, false, false, 0 },
 	{ "0.2.26, Dec 2023", { "_ZN20llama_server_context11next_resultEi",
 	  "_ZN20llama_server_context13process_tokenER23completion_token_outputR17llama_client_slot",
 	  "_ZN20llama_server_context14send_embeddingER17llama_client_slot",
@@ -224,11 +227,11 @@ static const struct shape {
 	  "abi_v3_11_210basic_jsonISt3mapSt6vectorNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIc"
 	  "EEEblmdSaNS4_14adl_serializerES7_IhSaIhEEEE" },
 	  "llama_server_context::next_result", RP_READ_REG,
-	  "llama_server_context::launch_slot_with_data", 2, false, false },
+	  "llama_server_context::launch_slot_with_data", 2, false, false, 0 },
 	{ "only post is a symbol", { IMPL, "_ZN12server_queue4postEO11server_taskb",
 	  "_ZN12server_queue4postEOSt6vectorI11server_taskSaIS1_EEb" },
 	  "server_queue::post", RP_READ_MEM,
-	  "server_context_impl::launch_slot_with_task", 1, false, false },
+	  "server_context_impl::launch_slot_with_task", 1, false, false, 0 },
 };
 /* clang-format on */
 
@@ -252,7 +255,8 @@ static void check_shape(const struct shape *s, const struct rp_match *m)
 	assert_int_equal(count(m, RP_ROLE_FINAL), s->finals);
 	assert_int_equal(count(m, RP_ROLE_RELEASED), s->released);
 	assert_int_equal(count(m, RP_ROLE_DEFERRED), s->deferred);
-	assert_int_equal(!m->missing, s->released && s->deferred);
+	assert_int_equal(count(m, RP_ROLE_STEP), s->steps);
+	assert_int_equal(!m->missing, s->released && s->deferred && s->steps);
 	assert_int_equal(!m->why[0], !m->missing);
 	for (i = 0; i < m->n_places; i++) {
 		assert_true(m->places[i].offset > 0);
@@ -366,13 +370,14 @@ static void test_table(void **state)
 		h = &rp_engine_llamacpp.hooks[i];
 		assert_non_null(h->function);
 		assert_non_null(h->gives);
-		assert_int_equal(strncmp(h->symbol, "_ZN", 3), 0);
+		assert_int_equal(strncmp(h->symbol, "_ZN", 3) && h->role != RP_ROLE_STEP, 0);
 		assert_true(h->role != RP_ROLE_NONE);
 		assert_true(h->spec.read[0].kind != RP_READ_NONE);
-		if (h->role != RP_ROLE_SCHEDULED)
+		if (h->role != RP_ROLE_SCHEDULED && h->role != RP_ROLE_STEP)
 			assert_int_equal(h->spec.read[1].kind, RP_READ_NONE);
+		assert_int_equal(h->spec.read[2].kind == RP_READ_BATCH, h->role == RP_ROLE_STEP);
 		for (j = 0; j < RP_HOOK_READS; j++) {
-			assert_in_range(h->spec.read[j].arg, 0, 5);
+			assert_in_range(h->spec.read[j].arg, 0, 6);
 			assert_in_range(h->spec.read[j].depth, 0, 3);
 		}
 		for (j = 0; j < i; j++)

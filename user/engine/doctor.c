@@ -173,6 +173,8 @@ static const char *role_lost(enum rp_role role)
 		return "a cancelled task ends with its connection";
 	case RP_ROLE_DEFERRED:
 		return "waiting for a slot isn't told from other waiting";
+	case RP_ROLE_STEP:
+		return "no steps and no KV cache usage";
 	case RP_ROLE_VLLM:
 		return "metrics.*, phases.queue_ms, prefill_ms, decode_ms, steps and the "
 		       "scheduler's metrics null";

@@ -19,12 +19,15 @@ enum rp_role {
 	RP_ROLE_NONE,
 	RP_ROLE_QUEUED,		/* val[0..n-1] = task ids, on the thread that read the request;
 				 * told more than once, the last before SCHEDULED counts */
-	RP_ROLE_SCHEDULED,	/* val[0] = slot key, val[1] = task id */
+	RP_ROLE_SCHEDULED,	/* val[0] = slot key, val[1] = task id, val[2] = slot number, which
+				 * is the sequence in batches (recordings since STEP) */
 	RP_ROLE_TOKEN,		/* val[0] = slot key: one generated token */
 	RP_ROLE_FINAL,		/* val[0] = slot key: the task is answered */
 	RP_ROLE_RELEASED,	/* val[0] = slot key: the slot is free (also when idle) */
 	RP_ROLE_DEFERRED,	/* val[0] = task id: no free slot, it waits */
 	RP_ROLE_VLLM,		/* MSG: what user/protocol/vllm.h decodes, in both directions */
+	RP_ROLE_STEP,		/* val[0] = context, val[1] = its first members (see llamacpp.c),
+				 * val[2] = tokens, then as RP_READ_BATCH: a batch is computed */
 	RP_ROLE_COUNT
 };
 /* clang-format on */
@@ -37,6 +40,12 @@ struct rp_engine_hook {
 				 * lower rank is found; 0 always */
 	const char *gives; /* what is lost without it: "queue time" */
 	struct rp_hook_spec spec;
+};
+
+enum rp_object_kind {
+	RP_OBJECT_NONE,
+	RP_OBJECT_SERVER, /* the one to name when something is missing */
+	RP_OBJECT_LIBRARY /* has some of the functions */
 };
 
 struct rp_proc; /* user/engine/proc.h */
@@ -58,7 +67,7 @@ struct rp_engine {
 	void (*configuration)(const struct rp_proc *p, struct rp_ev_engine *e);
 	/* Which mapped file may hold the hooked functions? The program itself
 	 * is always searched. */
-	bool (*hook_object)(const char *path);
+	enum rp_object_kind (*hook_object)(const char *path);
 	/* Optional. A process of the engine that has the hooked functions and never calls
 	 * them with what is read here: each call would cost it a trap for nothing. Its name
 	 * may say so only some time after its start. */

@@ -31,9 +31,21 @@
  * - The end: release() then send_final_response() up to 0.3.16; the other way round from
  *   b9093 on.
  * - defer() also takes slot actions that wait for a slot: their ids are in no QUEUED.
+ * - The main thread makes one batch for all slots and hands it to the library, in parts of
+ *   n_batch tokens: llama_decode() until 2026 (a struct by value: on the stack on x86-64,
+ *   by address on arm64), llama_process() since (b11434; both are exported, one is called).
+ *   Other calls: a draft model's (another context), images (mtmd, embeddings in place of
+ *   tokens), warm-up before any request. What comes back retried in smaller parts is
+ *   called again.
+ * - A running request is never taken off for another's sake: when no place is left in the
+ *   KV cache, idle slots are purged, the batch is halved, and at one token all requests of
+ *   the batch get an error ("Context size has been exceeded"). A full context of one's own
+ *   is shifted (--context-shift) or ends the request (length).
  *
- * `int id` is at offset 0 of server_task in all of them, and the slot's address is the
- * key, so no other offset is needed.
+ * `int id` is at offset 0 of server_task and of server_slot in all of them, where it is
+ * the slot's sequence in batches; the slot's address is the key. Of llama_context the two
+ * numbers after the reference to the model are read: n_ctx, then n_ctx_seq (n_batch until
+ * Oct 2025). Its layout is private: they count only when they look like those, see decode.c.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -58,6 +70,7 @@
 #define INT_AT_PTR(n, o) \
 	{ .kind = RP_READ_MEM, .arg = (n), .depth = 2, .width = 4, .sign = 1, .off = { 0, (o) } }
 #define PTR_AT(n)	{ .kind = RP_READ_MEM, .arg = (n), .depth = 1, .width = 8 }
+#define MEM8(n, o) { .kind = RP_READ_MEM, .arg = (n), .depth = 1, .width = 8, .off = { (o) } }
 /* libstdc++ std::unordered_set<int> */
 #define INT_SET(n) \
 	{ .kind = RP_READ_LIST, .arg = (n), .depth = 1, .width = 4, .sign = 1, .off = { 16, 8 } }
@@ -71,6 +84,15 @@
 /* The token's own id (at offset 0 of the result) would give the text away: not read. */
 #define TOKEN(fn, sym) \
 	HOOK(fn, sym, TOKEN, 0, "time to first token, ITL, token count", REG(2))
+/* A struct of more than 16 bytes by value: argument 1 after the context */
+#if defined(__x86_64__)
+#define BATCH_BY_VALUE 6
+#else
+#define BATCH_BY_VALUE 1
+#endif
+#define STEP(fn, n, ext) \
+	HOOK(fn, fn, STEP, 0, "steps, KV cache usage", REG(0), MEM8(0, 8), \
+	     { .kind = RP_READ_BATCH, .arg = (n), .sign = (ext) })
 #define FINAL(fn, sym) HOOK(fn, sym, FINAL, 0, "end of a task", REG(1))
 #define RELEASED(fn, sym) HOOK(fn, sym, RELEASED, 0, "end of a cancelled task", REG(0))
 #define DEFERRED(fn, sym) HOOK(fn, sym, DEFERRED, 0, "waits for a slot", INT_AT(1))
@@ -83,7 +105,7 @@ static const struct rp_engine_hook hooks[] = {
 	       "SaIiEE", 0, INT_SET(1)),
 	SCHEDULED("server_context_impl::launch_slot_with_task",
 		  "_ZN19server_context_impl21launch_slot_with_taskER11server_slotO11server_task",
-		  REG(1), INT_AT(2)),
+		  REG(1), INT_AT(2), INT_AT(1)),
 	TOKEN("server_context_impl::process_token",
 	      "_ZN19server_context_impl13process_tokenER23completion_token_outputR11server_slot"),
 	FINAL("server_context_impl::send_final_response",
@@ -105,13 +127,13 @@ static const struct rp_engine_hook hooks[] = {
 	       "_ZN15server_response19add_waiting_task_idEi", 1, REG_INT(1)),
 	SCHEDULED("server_context::launch_slot_with_task",
 		  "_ZN14server_context21launch_slot_with_taskER11server_slotO11server_task",
-		  REG(1), INT_AT(2)),
+		  REG(1), INT_AT(2), INT_AT(1)),
 	SCHEDULED("server_context::launch_slot_with_task",
 		  "_ZN14server_context21launch_slot_with_taskER11server_slotRK11server_task",
-		  REG(1), INT_AT(2)),
+		  REG(1), INT_AT(2), INT_AT(1)),
 	SCHEDULED("server_context_impl::launch_slot_with_task",
 		  "_ZN19server_context_impl21launch_slot_with_taskER11server_slotRK11server_task",
-		  REG(1), INT_AT(2)),
+		  REG(1), INT_AT(2), INT_AT(1)),
 	TOKEN("server_context::process_token",
 	      "_ZN14server_context13process_tokenER23completion_token_outputR11server_slot"),
 	FINAL("server_context::send_final_response",
@@ -140,7 +162,7 @@ static const struct rp_engine_hook hooks[] = {
 	       "_ZN20llama_server_context11next_resultEi", 1, REG_INT(1)),
 	SCHEDULED("llama_server_context::launch_slot_with_data",
 		  "_ZN20llama_server_context21launch_slot_with_dataERP17llama_client_slot*",
-		  PTR_AT(1), INT_AT_PTR(1, 4)),
+		  PTR_AT(1), INT_AT_PTR(1, 4), INT_AT_PTR(1, 0)),
 	TOKEN("llama_server_context::process_token",
 	      "_ZN20llama_server_context13process_tokenER23completion_token_outputR17llama_client_slot"),
 	FINAL("llama_server_context::send_final_response",
@@ -148,6 +170,10 @@ static const struct rp_engine_hook hooks[] = {
 	FINAL("llama_server_context::send_embedding",
 	      "_ZN20llama_server_context14send_embeddingER17llama_client_slot"),
 	RELEASED("llama_client_slot::release", "_ZN17llama_client_slot7releaseEv"),
+
+	/* the library's, in C; the second since 2026 */
+	STEP("llama_decode", BATCH_BY_VALUE, 0),
+	STEP("llama_process", 2, 1),
 };
 /* clang-format on */
 
@@ -156,12 +182,14 @@ _Static_assert(N_HOOKS <= RP_MAX_HOOKS, "too many hooks");
 
 /* The unified `llama` links libllama-cli-impl.so before the server's library. Should a
  * build have the (weak) server functions in both, the first one is what runs. */
-static bool hook_object(const char *path)
+static enum rp_object_kind hook_object(const char *path)
 {
 	const char *b = rp_path_base(path);
 
-	return rp_starts(b, "libllama-server") || rp_starts(b, "libllama-cli-impl") ||
-	       rp_starts(b, "libserver-context") || rp_starts(b, "llama-server");
+	if (rp_starts(b, "libllama-server") || rp_starts(b, "libllama-cli-impl") ||
+	    rp_starts(b, "libserver-context") || rp_starts(b, "llama-server"))
+		return RP_OBJECT_SERVER;
+	return rp_starts(b, "libllama.so") ? RP_OBJECT_LIBRARY : RP_OBJECT_NONE;
 }
 
 static int want_launch(void *ctx, const char *name)

@@ -80,7 +80,7 @@ static int by_hook(const void *a, const void *b)
 }
 
 /* Keep, of each role, the hooks of the lowest rank found. */
-static void drop_fallbacks(struct rp_match *m, uint32_t found)
+static void drop_fallbacks(struct rp_match *m, uint64_t found)
 {
 	const struct rp_engine_hook *h, *other;
 	size_t i, j, kept = 0;
@@ -169,10 +169,11 @@ static void explain(struct rp_match *m, const char *file, bool stripped, int fil
 int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, struct rp_match *m)
 {
 	const struct rp_object *o, *shown = NULL;
-	bool symtab, any_symtab = false, denied = false, is_lib, library = false;
+	bool symtab, any_symtab = false, denied = false, library = false;
+	enum rp_object_kind kind;
 	struct rp_sym_hit *hits;
 	size_t i, files = 0;
-	uint32_t found = 0;
+	uint64_t found = 0;
 	ssize_t n, k;
 	int fd, err = 0;
 
@@ -188,8 +189,8 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 	}
 	for (i = 0; i < p->n_objects && files < FILES_MAX; i++) {
 		o = &p->objects[i];
-		is_lib = engine->hook_object && engine->hook_object(o->path);
-		if (!is_lib && !(p->exe && !strcmp(p->exe, o->path)))
+		kind = engine->hook_object ? engine->hook_object(o->path) : RP_OBJECT_NONE;
+		if (!kind && !(p->exe && !strcmp(p->exe, o->path)))
 			continue;
 		fd = rp_object_open(p, o);
 		if (fd < 0) {
@@ -205,13 +206,13 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 		if (n < 0)
 			continue;
 		files++;
-		any_symtab |= symtab;
-		library |= is_lib;
+		any_symtab |= symtab && kind != RP_OBJECT_LIBRARY;
+		library |= kind == RP_OBJECT_SERVER;
 		/* Name the library before the small program that loads it. */
-		if (!shown || is_lib)
+		if (!shown || kind == RP_OBJECT_SERVER)
 			shown = o;
 		for (k = 0; k < n && !err; k++) {
-			found |= 1u << hits[k].idx;
+			found |= 1ULL << hits[k].idx;
 			err = add_place(m, hits[k].idx, hits[k].sym.file_off, o);
 		}
 		rp_elf_free(hits, n);
@@ -226,7 +227,7 @@ int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, stru
 	for (i = 0; i < engine->n_hooks; i++) {
 		if (role_found(m, engine->hooks[i].role))
 			continue;
-		m->missing |= 1u << i;
+		m->missing |= 1ULL << i;
 		if (essential(engine->hooks[i].role))
 			m->reason = RP_HOOKS_STRIPPED;
 	}

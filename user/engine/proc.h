@@ -121,7 +121,7 @@ struct rp_match {
 	char version[64];
 	struct rp_hook_place *places;
 	size_t n_places;
-	uint32_t missing; /* bit i: no hook of hook i's role was found */
+	uint64_t missing; /* bit i: no hook of hook i's role was found */
 	int reason;	  /* enum rp_hook_reason: about QUEUED, SCHEDULED, TOKEN and VLLM; the
 				 * other roles are a bonus. places may be partly filled */
 	char why[256];	  /* one line for people when something is missing: names file

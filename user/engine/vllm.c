@@ -77,11 +77,13 @@ static bool ends(const char *s, const char *suffix)
 
 /* Wheels call it pyzmq.libs/libzmq-HASH.so, Debian and conda libzmq.so.5, a source build
  * zmq/libzmq.cpython-*.so, or it is inside pyzmq's own module. */
-static bool hook_object(const char *path)
+static enum rp_object_kind hook_object(const char *path)
 {
 	const char *b = rp_path_base(path);
 
-	return rp_starts(b, "libzmq") || (rp_starts(b, "_zmq") && strstr(b, ".so"));
+	return rp_starts(b, "libzmq") || (rp_starts(b, "_zmq") && strstr(b, ".so")) ?
+		       RP_OBJECT_SERVER :
+		       RP_OBJECT_NONE;
 }
 
 /* ---- which engine ---- */

@@ -1022,7 +1022,7 @@ enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTION
 
 static bool core_has(const struct rp_core *c, enum core_has h)
 {
-	return h == HAS_STATS	    ? c->stats :
+	return h == HAS_STATS	    ? c->stats && !c->calls :
 	       h == HAS_SPEC	    ? c->spec :
 	       h == HAS_NOW	    ? c->stats && !c->gone :
 	       h == HAS_KV	    ? (c->stats || !c->log_stats) && !c->gone :

@@ -526,6 +526,19 @@ static void first_token(struct as_vllm *a, struct entry *e, const struct rp_reco
 		put(a, e, H_TTFT, r->v[RP_FIELD_S_TTFT].i, of);
 }
 
+/* The process whose scheduler had it; 0: not known, or its steps are not. */
+static uint32_t scheduler_pid(const struct as_vllm *a, const struct rp_record *r)
+{
+	const struct rp_stats *s = rp_timeline_stats(a->tl);
+
+	if (r->core_pid)
+		return r->core_pid;
+	for (unsigned i = 0; i < s->n_cores && i < RP_MAX_CORES; i++)
+		if (s->cores[i].calls && s->cores[i].pid == r->pid)
+			return r->pid;
+	return 0;
+}
+
 static void on_record(void *ctx, const struct rp_record *r)
 {
 	struct as_vllm *a = ctx;
@@ -542,8 +555,8 @@ static void on_record(void *ctx, const struct rp_record *r)
 	e = entry_of(a, r->model, r->engine_index, accepted);
 	if (!e)
 		return;
-	if (accepted && r->core_pid && e != a->entries[0])
-		learn_core(a, r->core_pid, r->engine_index, a->told);
+	if (accepted && scheduler_pid(a, r) && e != a->entries[0])
+		learn_core(a, scheduler_pid(a, r), r->engine_index, a->told);
 	for (unsigned i = 0; i < requests; i++) {
 		f = finish_of(r, r->n_engine_requests ? r->engine_requests[i].finish :
 							r->finish_reason);
@@ -577,12 +590,17 @@ static void on_step(void *ctx, const struct rp_step_info *s)
 	struct as_vllm *a = ctx;
 	struct core *c;
 
-	/* lower bounds are no samples, and a step without outputs is none of the engine's */
-	if (s->cut || !s->requests || s->computed == RP_NONE)
+	int64_t n = s->batch;
+
+	/* a step without outputs is none of vLLM's */
+	if (!n && s->requests && s->computed != RP_NONE)
+		n = s->computed + (int64_t)s->tokens;
+	/* lower bounds are no samples */
+	if (s->cut || !n)
 		return;
 	c = core_of(a, s->pid, s->index);
 	rp_hist_add(c->entry ? &a->entries[c->entry]->h[H_ITERATION] : &c->held, &iteration,
-		    &a->room, s->computed + (int64_t)s->tokens, 1, NULL);
+		    &a->room, n, 1, NULL);
 }
 
 /* ---- HTTP ---- */
@@ -697,7 +715,8 @@ enum known { ABSENT, UNKNOWN, KNOWN };
 
 /* Sums over the engine processes behind one entry; a flag says what is known. */
 struct state {
-	bool any; /* an engine that tells its steps */
+	bool begun;
+	bool any; /* an engine that tells its steps, and the tokens of prompts with them */
 	bool load, prefix_told, spec, cached, parts;
 	enum known waiting_has, reasons_has, kv_has, preemptions_has;
 	uint64_t running, waiting, deferred;
@@ -721,8 +740,9 @@ static void join(enum known *has, bool known)
 
 static void add_core(struct state *s, const struct rp_core *c, const struct rp_engine_load *l)
 {
-	if (!s->any)
-		*s = (struct state){ .any = true, .cached = true, .parts = true };
+	if (!s->begun)
+		*s = (struct state){ .begun = true, .cached = true, .parts = true };
+	s->any |= !c->calls;
 	s->prompt += c->tokens_prompt;
 	s->computed += c->tokens_computed;
 	s->cached_tokens += c->tokens_cached;
@@ -733,7 +753,7 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	s->parts &= c->cached_known && c->cached_parts_known;
 	s->preemptions += c->preemptions;
 	join(&s->preemptions_has, rp_core_preemptions(c));
-	if (c->stats) {
+	if (c->stats && !c->calls) {
 		s->prefix_told = true;
 		s->queries += c->prefix_queries;
 		s->hits += c->prefix_hits;
@@ -1020,7 +1040,7 @@ static void put_engine(struct as_vllm *a, struct rp_expo *e, const char *prefix,
 			continue;
 		if (!begun)
 			family(a, e, prefix, "kv_cache_usage_perc", GAUGE,
-			       "Part of the KV cache in use, 1 is all of it; log stats off: an estimate from the tokens of running requests, NaN where its size is not known (--kv-cache-tokens), by reqprobe.");
+			       "Part of the KV cache in use, 1 is all of it; vLLM with log stats off, llama.cpp: an estimate from the tokens of running requests, NaN where its size is not known (--kv-cache-tokens), by reqprobe.");
 		begun = true;
 		labels(&l, a->entries[k], NULL, NULL);
 		rp_expo_double(e, l.l, 2, st[k].kv_has == KNOWN ? st[k].kv : NAN);

@@ -421,7 +421,7 @@ static bool core_has(const struct rp_core *c, enum core_has h)
 {
 	switch (h) {
 	case HAS_STATS:
-		return c->stats;
+		return c->stats && !c->calls;
 	case HAS_SPEC:
 		return c->spec;
 	case HAS_NOW:
@@ -454,7 +454,7 @@ static void cores(struct rp_expo *e, const struct rp_prom *p, const struct rp_st
 		  "Requests waiting in the engine, as its scheduler tells.", CORE(waiting), I64,
 		  HAS_NOW },
 		{ "reqprobe_scheduler_kv_cache_usage_ratio", GAUGE,
-		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells; log stats off: an estimate from its steps.",
+		  "Part of the KV cache in use, 0 to 1, as the engine's scheduler tells; log stats off, and llama.cpp: an estimate from its steps.",
 		  CORE(kv_usage), DBL, HAS_KV },
 		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", COUNTER,
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), U64,

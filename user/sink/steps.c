@@ -60,6 +60,8 @@ static void put_step(struct rp_buf *b, const void *what)
 	put_ms(b, has_delay, delay);
 	LIT(b, ",\"step_ms\":");
 	put_ms(b, true, s->step_ns);
+	LIT(b, ",\"batch_tokens\":");
+	put_count(b, s->batch > 0, s->batch);
 	LIT(b, ",\"requests\":");
 	rp_buf_u64(b, s->requests);
 	LIT(b, ",\"tokens\":");
@@ -103,6 +105,8 @@ static void put_step(struct rp_buf *b, const void *what)
 			LIT(b, "\"kv_cache_usage\":\"steps\"");
 		LIT(b, "}");
 	}
+	if (s->positions && has_kv)
+		LIT(b, ",\"estimated\":{\"kv_cache_usage\":\"positions\"}");
 	LIT(b, "}");
 }
 

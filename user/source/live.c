@@ -664,7 +664,8 @@ int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_
 		for (j = 0; j < RP_HOOK_READS; j++) {
 			const struct rp_hook_read *r = &specs[i].read[j];
 
-			if (r->kind > RP_READ_ZMQ || r->arg > 5 || r->depth > 3 ||
+			if (r->kind > RP_READ_BATCH || r->arg > 6 || r->depth > 3 ||
+			    (r->kind == RP_READ_BATCH && j + 1 < RP_HOOK_READS) ||
 			    (r->kind == RP_READ_MEM && !r->depth) ||
 			    (r->kind == RP_READ_LIST && j + 1 < RP_HOOK_READS &&
 			     specs[i].read[j + 1].kind != RP_READ_NONE) ||

@@ -36,7 +36,7 @@ enum body_kind { BODY_NONE, BODY_SSE, BODY_NDJSON, BODY_JSON };
 struct session {
 	uint32_t root_pid;
 	char engine[32], version[64], host[64];
-	uint32_t hooks_attached;
+	uint64_t hooks_attached;
 	enum rp_hook_reason hook_reason;
 	uint8_t roles[RP_MAX_HOOKS];
 	bool has_role[RP_ROLE_COUNT]; /* by enum rp_role */
@@ -133,6 +133,10 @@ struct task {
 	uint64_t tokens;
 	uint32_t choice;
 
+	bool decoded;  /* counted in its process's scheduler: decode.c */
+	bool no_steps; /* some of its steps were not known to be such */
+	int32_t seq;   /* its sequence in batches; -1 unknown */
+
 	/* only where engines name their requests in messages: message.c */
 	char *name; /* NULL: a task of hooks */
 	uint16_t name_len;
@@ -174,7 +178,7 @@ struct request {
 	bool recorded; /* an inference request; others are only counted */
 	bool head_seen, rx_done, resp_seen, done_marker;
 	bool midstream;
-	bool unseen; /* its response came, in bytes whose head could not be read */
+	bool unseen;	   /* its response came, in bytes whose head could not be read */
 	bool after_unseen; /* asked when the one before it was answered like that */
 	uint32_t retrans0;
 	/* token events */
@@ -214,6 +218,7 @@ struct request {
 };
 
 struct messages; /* message.c */
+struct decoder;	 /* decode.c */
 
 struct rp_timeline {
 	struct rp_timeline_opts o;
@@ -240,7 +245,9 @@ struct rp_timeline {
 	uint32_t hook_seq[RP_MAX_HOOKS];
 	bool hook_seen[RP_MAX_HOOKS], hook_multi[RP_MAX_HOOKS];
 	uint32_t hook_tid[RP_MAX_HOOKS];
-	struct messages *msgs;					/* NULL: none came */
+	struct messages *msgs; /* NULL: none came */
+	struct decoder *decoders[RP_MAX_CORES];
+	unsigned n_decoders;
 	struct rp_engine_request told[RP_ENGINE_REQUESTS_TOLD]; /* of the record being told */
 	bool uring_reads;   /* it moves bytes of sockets by system calls all the same */
 	uint32_t uring_pid; /* has an io_uring, for whatever */
@@ -265,6 +272,8 @@ void rp_tl_started(struct rp_timeline *t, struct request *q);
 void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t ts,
 		  uint32_t tokens, uint32_t choice);
 struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
+/* A place in st.cores, of one that is gone when all are taken; -1: none. */
+int rp_tl_core_new(struct rp_timeline *t, uint32_t pid, int64_t index);
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
 		uint32_t tokens, uint32_t choice);
 
@@ -319,6 +328,21 @@ void rp_tl_task_lost(struct task *k);
 /* The hook's own count: a hole is a loss. */
 void rp_tl_hook_seq(struct rp_timeline *t, unsigned hook, uint32_t seq, uint32_t tid);
 
+/* decode.c */
+void rp_tl_decode(struct rp_timeline *t, const struct rp_ev_hook *e);
+/* A task begins to wait; it has a slot, the sequence `seq` in batches (-1 unknown); it is
+ * over; it, or one that nobody knows (k NULL), has a token, not yet counted. */
+void rp_tl_decode_queued(struct rp_timeline *t, struct task *k);
+void rp_tl_decode_scheduled(struct rp_timeline *t, struct task *k, int64_t seq);
+void rp_tl_decode_over(struct rp_timeline *t, const struct task *k);
+void rp_tl_decode_token(struct rp_timeline *t, uint32_t pid, uint64_t key, struct task *k,
+			int64_t ts);
+void rp_tl_decode_loss(struct rp_timeline *t);
+void rp_tl_decode_tick(struct rp_timeline *t);
+void rp_tl_decode_exit(struct rp_timeline *t, uint32_t pid);
+void rp_tl_decode_finish(struct rp_timeline *t);
+void rp_tl_decode_free(struct rp_timeline *t);
+
 /* message.c */
 void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep);
 void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k, int64_t ts,
@@ -332,6 +356,8 @@ void rp_tl_id_forget(struct rp_timeline *t, struct request *q);
 void rp_tl_twin_check(struct rp_timeline *t, struct request *q);
 void rp_tl_task_name_free(struct rp_timeline *t, struct task *k);
 void rp_tl_msgs_loss(struct rp_timeline *t);
+/* A place in st.cores is now that of a process without messages. */
+void rp_tl_msgs_core_taken(struct rp_timeline *t, int i);
 /* The engine no longer works on it: its part of the KV cache is free. */
 void rp_tl_msgs_release(struct rp_timeline *t, struct task *k);
 /* Without events: are the gaps between its outputs known for preemptions? */

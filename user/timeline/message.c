@@ -628,8 +628,14 @@ static void configure(struct rp_timeline *t, unsigned i)
 void rp_tl_msgs_configure(struct rp_timeline *t)
 {
 	for (unsigned i = 0; t->msgs && i < t->st.n_cores; i++)
-		if (!t->st.cores[i].gone)
+		if (!t->st.cores[i].gone && t->msgs->core[i].s)
 			configure(t, i);
+}
+
+void rp_tl_msgs_core_taken(struct rp_timeline *t, int i)
+{
+	if (t->msgs)
+		t->msgs->core[i] = (struct core){ 0 };
 }
 
 static void kv_usage(struct rp_core *p)
@@ -825,27 +831,13 @@ static struct core *core_of(struct ctx *x, int64_t index)
 		    !t->st.cores[i].gone)
 			break;
 	if (i == t->st.n_cores) {
-		if (i == RP_MAX_CORES) {
-			/* engines that were restarted leave their places */
-			for (i = 0; i < RP_MAX_CORES && !t->st.cores[i].gone; i++)
-				;
-			if (i == RP_MAX_CORES) {
-				t->st.limit_cores++;
-				return NULL;
-			}
-		} else {
-			t->st.n_cores++;
+		int made = rp_tl_core_new(t, x->e->h.pid, index);
+
+		if (made < 0) {
+			t->st.limit_cores++;
+			return NULL;
 		}
-		t->st.cores[i] = (struct rp_core){
-			.pid = x->e->h.pid,
-			.index = index,
-			.deferred = RP_NONE,
-			.kv_usage = NAN,
-			.last_step = RP_NONE,
-			.cached_known = true,
-			.cached_parts_known = true,
-			.kv_held = RP_NONE,
-		};
+		i = (unsigned)made;
 		t->msgs->core[i] = (struct core){ .s = x->s };
 		configure(t, i);
 	}

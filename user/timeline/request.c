@@ -586,7 +586,7 @@ static void tell_task(struct rp_timeline *t, struct request *q, const struct tas
 	if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && rp_generative(r->operation) && !k->lost &&
 	    !k->no_first)
 		e->tokens = (int64_t)k->tokens;
-	if (k->name && (k->s->log_stats || k->told || rp_tl_msgs_gaps(t, k)))
+	if (k->decoded || (k->name && (k->s->log_stats || k->told || rp_tl_msgs_gaps(t, k))))
 		e->preemptions = k->preemptions;
 	r->engine_requests = t->told;
 }
@@ -646,6 +646,19 @@ static void take_named(const struct rp_timeline *t, struct request *q, const str
 	}
 }
 
+/* One that has a slot keeps it: never preempted, never queued again. */
+static void take_decoded(struct rp_record *r, const struct task *k)
+{
+	if (k->t_scheduled == RP_NONE)
+		return;
+	r->preemptions = sum(r->preemptions, 0);
+	r->requeues = sum(r->requeues, 0);
+	r->preempted_ns = sum(r->preempted_ns, 0);
+	r->requeue_ns = sum(r->requeue_ns, 0);
+	if (!k->lost && !k->no_steps)
+		r->steps = sum(r->steps, k->steps);
+}
+
 /* Choices of one prompt have one id, behind a "<k>_" of their own. */
 static bool one_prompt(const struct request *q)
 {
@@ -689,6 +702,8 @@ static void take_tasks(struct rp_timeline *t, struct request *q)
 			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);
 		if (k->name)
 			take_named(t, q, k);
+		else if (k->decoded)
+			take_decoded(r, k);
 		tell_task(t, q, k);
 		if (r->n_request_ids == RP_REQUEST_IDS)
 			continue;

@@ -31,6 +31,7 @@ void rp_tl_task_over(struct rp_timeline *t, struct task *k, int64_t ts)
 		t->st.running--;
 	else
 		t->st.waiting--;
+	rp_tl_decode_over(t, k);
 	if (k->has_slot && rp_map_get(&t->slots, k->pid, k->slot) == k)
 		rp_map_del(&t->slots, k->pid, k->slot);
 	k->has_slot = false;
@@ -141,6 +142,7 @@ static void queued(struct rp_timeline *t, const struct rp_ev_hook *e)
 		q->n_tasks++;
 		q->n_open++;
 		t->st.waiting++;
+		rp_tl_decode_queued(t, k);
 	}
 	if (e->h.flags & RP_F_CUT) {
 		q->tasks_cut = true;
@@ -167,6 +169,8 @@ static void scheduled(struct rp_timeline *t, const struct rp_ev_hook *e)
 		k->t_scheduled = (int64_t)e->h.ts;
 		t->st.waiting--;
 		t->st.running++;
+		rp_tl_decode_scheduled(t, k,
+				       e->n > 2 && e->ok & 4 ? (int64_t)(int32_t)e->val[2] : -1);
 	}
 	k->slot = e->val[0];
 	k->has_slot = !rp_map_put(&t->slots, k->pid, k->slot, k);
@@ -225,6 +229,7 @@ void rp_tl_hook_loss(struct rp_timeline *t)
 	while ((slot = rp_map_next(&t->tasks, &i)))
 		rp_tl_task_lost(slot->v);
 	rp_tl_msgs_loss(t);
+	rp_tl_decode_loss(t);
 	for (i = 0; (slot = rp_map_next(&t->conns, &i));) {
 		struct conn *c = slot->v;
 
@@ -275,6 +280,8 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 	case RP_ROLE_FINAL:
 	case RP_ROLE_RELEASED:
 		k = e->ok & 1 ? rp_map_get(&t->slots, e->h.pid, e->val[0]) : NULL;
+		if (s->roles[e->hook] == RP_ROLE_TOKEN && e->ok & 1)
+			rp_tl_decode_token(t, e->h.pid, e->val[0], k, ts);
 		if (!k)
 			break;
 		if (s->roles[e->hook] == RP_ROLE_TOKEN) {
@@ -290,6 +297,9 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 			if (q && !q->conn)
 				rp_tl_pending(t, false);
 		}
+		break;
+	case RP_ROLE_STEP:
+		rp_tl_decode(t, e);
 		break;
 	default:
 		break;
@@ -314,6 +324,7 @@ void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid)
 	for (i = 0; i < n; i++)
 		rp_tl_task_over(t, gone[i], t->now);
 	free(gone);
+	rp_tl_decode_exit(t, pid);
 	rp_tl_msgs_exit(t, pid);
 }
 

@@ -3,6 +3,7 @@
 #include "timeline/timeline.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,32 @@ struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid)
 	return t->n_sessions == 1 ? &t->sessions[0] : &t->nobody;
 }
 
+int rp_tl_core_new(struct rp_timeline *t, uint32_t pid, int64_t index)
+{
+	unsigned i = t->st.n_cores;
+
+	if (i == RP_MAX_CORES) {
+		/* engines that were restarted leave their places */
+		for (i = 0; i < RP_MAX_CORES && !t->st.cores[i].gone; i++)
+			;
+		if (i == RP_MAX_CORES)
+			return -1;
+	} else {
+		t->st.n_cores++;
+	}
+	t->st.cores[i] = (struct rp_core){
+		.pid = pid,
+		.index = index,
+		.deferred = RP_NONE,
+		.kv_usage = NAN,
+		.last_step = RP_NONE,
+		.cached_known = true,
+		.cached_parts_known = true,
+		.kv_held = RP_NONE,
+	};
+	return (int)i;
+}
+
 static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 {
 	struct session *s = NULL;
@@ -234,12 +261,17 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 	snprintf(s->version, sizeof(s->version), "%.*s", (int)sizeof(e->version), e->version);
 	snprintf(s->host, sizeof(s->host), "%.*s", (int)sizeof(e->host), e->host);
 	s->hooks_attached = e->hooks_attached;
+	memset(s->roles, 0, sizeof(s->roles));
+	memcpy(s->roles, e->roles, sizeof(e->roles));
+	if (e->h.size >= sizeof(*e)) {
+		s->hooks_attached |= (uint64_t)e->hooks_attached_more << 32;
+		memcpy(s->roles + sizeof(e->roles), e->roles_more, sizeof(e->roles_more));
+	}
 	s->hook_reason = e->hook_reason;
 	s->acks = e->flags & RP_SESSION_ACKS;
-	memcpy(s->roles, e->roles, sizeof(s->roles));
 	memset(s->has_role, 0, sizeof(s->has_role));
 	for (unsigned i = 0; i < RP_MAX_HOOKS; i++)
-		if ((s->hooks_attached & (1u << i)) && s->roles[i] < RP_ROLE_COUNT)
+		if ((s->hooks_attached >> i & 1) && s->roles[i] < RP_ROLE_COUNT)
 			s->has_role[s->roles[i]] = true;
 	t->st.scheduler_known = false;
 	for (unsigned i = 0; i < t->n_sessions; i++)
@@ -371,6 +403,7 @@ static void on_tick(struct rp_timeline *t)
 	rp_tl_conns_settle(t, false);
 	rp_tl_pending(t, false);
 	rp_tl_msgs_tick(t);
+	rp_tl_decode_tick(t);
 }
 
 static void on_listener(struct rp_timeline *t, const struct rp_ev_listener *e)
@@ -411,7 +444,7 @@ static size_t min_size(uint8_t type)
 	case RP_EV_PROC:
 		return sizeof(struct rp_ev_proc);
 	case RP_EV_SESSION:
-		return sizeof(struct rp_ev_session);
+		return RP_SESSION_SIZE_MIN;
 	case RP_EV_ENGINE:
 		return sizeof(struct rp_ev_engine);
 	case RP_EV_CLOCK:
@@ -547,6 +580,7 @@ void rp_timeline_finish(struct rp_timeline *t)
 	}
 	rp_tl_pending(t, true);
 	rp_tl_msgs_finish(t);
+	rp_tl_decode_finish(t);
 }
 
 void rp_timeline_free(struct rp_timeline *t)
@@ -566,6 +600,7 @@ void rp_timeline_free(struct rp_timeline *t)
 	}
 	rp_tl_msgs_free(t);
 	rp_tl_tasks_free(t);
+	rp_tl_decode_free(t);
 	rp_map_free(&t->conns);
 	rp_map_free(&t->ends);
 	rp_map_free(&t->threads);

@@ -44,6 +44,8 @@ struct rp_core {
 	bool gone;	/* the process has exited: totals stay, gauges are void */
 	bool stats;	/* the engine sends scheduler stats: the next five are known */
 	bool log_stats; /* it does or, gone, did: its events are told, too */
+	bool calls;	/* it sends nothing: its steps are calls of the model. What comes after
+			 * the five, steps, tokens, outputs and preemptions is not known */
 	int64_t running, waiting;
 	int64_t deferred; /* waits for something other than capacity; RP_NONE unknown */
 	double kv_usage;  /* 0..1, NAN unknown; without stats an estimate */
@@ -80,18 +82,22 @@ struct rp_step_info {
 	uint32_t pid;
 	int64_t index;
 	uint64_t seq;	 /* of this core, from 1 */
-	int64_t ts;	 /* ns of CLOCK_MONOTONIC: the engine's own timestamp */
-	int64_t sent;	 /* ns: its first message was handed to the socket */
-	int64_t step_ns; /* since the step before; RP_NONE after an idle time, a loss, or none */
+	int64_t ts;	 /* ns of CLOCK_MONOTONIC: the engine's own timestamp, of its outputs;
+			  * of a call its entry */
+	int64_t sent;	 /* ns: its first message was handed to the socket; RP_NONE: no message */
+	int64_t step_ns; /* since the step before, RP_NONE after an idle time, a loss, or none;
+			  * of a call until the next, RP_NONE before an idle time or a loss */
 	int64_t wall_offset; /* ns */
 	uint32_t requests;   /* with an output in it */
 	uint32_t tokens;     /* generated in it */
 	uint32_t first_tokens, finished;
+	int64_t batch;	    /* tokens handed to the model in it; 0 unknown */
 	int64_t computed;   /* prompt tokens of those with their first output in it, less what was
 			   * cached; RP_NONE: of one of them it is not known */
 	uint32_t preempted; /* events told in it, or an estimate of them */
 	bool preempted_known;
 	bool estimated;	    /* preempted and kv_usage are */
+	bool positions;	    /* kv_usage is, by the tokens' positions */
 	int64_t max_tokens; /* most of one request: > 1 with speculative decoding */
 	bool cut;	    /* a message was cut: counts are a lower bound */
 	bool has_stats;
