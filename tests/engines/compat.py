@@ -2,7 +2,7 @@
 """--compat vllm against the engines: vLLM's own /metrics of the same run, and what its
 stock dashboards get from a real Prometheus."""
 
-import math, random, re
+import math, random, re, subprocess
 from harness import *
 import llama, prom, vllm
 from vllm import NAME, Ask, chat, completion, prompt, test_of
@@ -120,7 +120,7 @@ def kv_tokens(e):
 def dashboards_no_stats(t, e):
     """vLLM with --disable-log-stats: its own dashboards have data. How full its KV cache
     is can be told by who saw it start, or is told how large it is."""
-    p = t.probe(e, args=["--compat", "vllm", "--wait"])
+    p = t.probe(e, args=["--compat", "vllm", "--wait", "--steps", t.path("steps")], record=True)
     told = t.probe(e, args=["--compat", "vllm", "--kv-cache-tokens", kv_tokens(e)])
     load = None
 
@@ -155,6 +155,14 @@ def dashboards_no_stats(t, e):
     t.equal(len(recs), 160, "records")
     t.equal(m.sum("vllm:generation_tokens_total"), sum(r["tokens"]["completion"] for r in recs), "vllm:generation_tokens_total")
     t.equal(m.sum("vllm:prompt_tokens_total"), sum(r["tokens"]["prompt"] for r in recs), "vllm:prompt_tokens_total")
+    # what the engine said of itself is in the recording
+    again = t.path("again")
+    subprocess.run([REQPROBE, "replay", p.record, "--jsonl", "/dev/null", "--steps", again], check=True, timeout=60)
+    with open(again) as a, open(t.path("steps")) as b:
+        same, lines = 0, b.read().splitlines()
+        for x, y in zip(a.read().splitlines(), lines):
+            same += x == y
+    t.equal(same, len(lines), "lines of --steps that replay repeats")
     t.check(any(v and v > 0 for v in kv[:2]) and any(v and v > 0 for v in kv[2:]), f"KV cache usage under load: {kv}")
     t.note(f"running, waiting under load {seen}; KV cache usage {kv}")
 

@@ -638,6 +638,16 @@ static void test_recordings(void **st)
 	has(t,
 	    "http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"} 7");
 	has(t, "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 5");
+	free(t);
+	/* log stats off, started under our eyes, 8 blocks of cache for four requests at once */
+	t = replayed("tests/replay/vllm-0.32.0-no-stats.rec");
+	has(t, "vllm:num_preemptions_total" L "} 3");
+	has(t, "vllm:request_num_preemptions_sum" L "} 3");
+	has(t, "vllm:request_num_preemptions_count" L "} 6");
+	has(t, "vllm:kv_cache_usage_perc" L "} 0");
+	has(t, "vllm:num_requests_waiting" L "} 0");
+	has(t, "vllm:num_requests_waiting_by_reason" L ",reason=\"capacity\"} 0");
+	has(t, "vllm:num_requests_waiting_by_reason" L ",reason=\"deferred\"} 0");
 #undef L
 	free(t);
 	t = replayed("tests/replay/llama-b11434.rec");

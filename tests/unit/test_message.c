@@ -1019,6 +1019,27 @@ static const struct rp_core *core0(const struct world *w)
 	return &rp_timeline_stats(w->t)->cores[0];
 }
 
+/* A wait of more steps than are kept is as long as it is. */
+static void long_wait(void **st)
+{
+	struct world *w = world_new();
+	const struct rp_record *r;
+	double ts = 1.1;
+
+	(void)st;
+	vllm(w);
+	quiet_add(w, 1, 'a', 5);
+	quiet_step(w, ts, "a");
+	quiet_add(w, 1.15, 'b', 5);
+	for (int i = 0; i < 400; i++)
+		quiet_step(w, ts += 0.1, "a");
+	quiet_step(w, ts + 0.1, "aB");
+	r = answer(w, ts + 0.2, 'b', 1);
+	assert_int_equal(r->estimate, RP_EST_STEPS);
+	assert_true(NSV(r, P_QUEUE) > 39.9e9 && NSV(r, P_QUEUE) < 40.1e9);
+	world_end(w);
+}
+
 /* A running request left out of a step in which another was not: preempted. */
 static void left_out(void **st)
 {
@@ -1380,6 +1401,11 @@ static void why_waiting(void **st)
 	quiet_step(w, 1.3, "ab");
 	rp_timeline_load(w->t, load);
 	assert_true(load[0].waiting_known && load[0].capacity_only);
+	step_of(w, CORE, SOCK_OUT, 0, 1.4,
+		&(struct out){ .id = "cmpl-c-0-0000000c", .tokens = 1, .finish = -1, .prompt = 5 },
+		1, NULL);
+	rp_timeline_load(w->t, load);
+	assert_false(load[0].waiting_known || load[0].capacity_only);
 	world_end(w);
 	/* one to which more may come can stop and wait for it: no preemption, nor none */
 	w = quiet(&all);
@@ -2073,6 +2099,7 @@ int main(void)
 		cmocka_unit_test(odd_messages),
 		cmocka_unit_test(several),
 		cmocka_unit_test(estimated),
+		cmocka_unit_test(long_wait),
 		cmocka_unit_test(left_out),
 		cmocka_unit_test(left_out_otherwise),
 		cmocka_unit_test(left_out_with_stats),

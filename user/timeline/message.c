@@ -676,7 +676,7 @@ static void gap(struct ctx *x, struct task *k)
 /* Is it an engine without log stats? */
 static bool quiet(const struct ctx *x)
 {
-	return x->c && !x->pub->log_stats && !x->s->log_stats;
+	return x->c && x->pub && !x->pub->log_stats && !x->s->log_stats;
 }
 
 /* An output of a request: before its tokens are counted. */
@@ -793,7 +793,7 @@ void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP
 		const struct task *k = slot->v;
 		unsigned c = 0;
 
-		if (!k->name || k->dead || k->t_released != RP_NONE)
+		if (!k->name || !k->s || k->dead || k->t_released != RP_NONE)
 			continue;
 		while (c < t->st.n_cores && (t->st.cores[c].gone ||
 					     (k->steps ? t->st.cores[c].pid != k->core_pid ||
