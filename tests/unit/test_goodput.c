@@ -62,13 +62,19 @@ static void counts(void **st)
 	request(w, 3000 * MS, 10 * MS, 101 * MS); /* too long */
 	rx(w, 1, 4000 * MS, REQ);		  /* an error has no first token */
 	tx(w, 1, 4001 * MS, "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
-	assert_int_equal(w->n, 4);
+	rx(w, 1, 4500 * MS, REQ); /* one body has none either, and is answered in full */
+	tx(w, 1, 4590 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(w->n, 5);
 	rx(w, 1, 5000 * MS, REQ); /* its end is not seen: it is not judged */
 	rp_timeline_finish(w->t);
-	says(state, "\nreqprobe_slo_requests_total 4\n");
+	says(state, "\nreqprobe_slo_requests_total 5\n");
 	says(state, "\nreqprobe_good_requests_total 1\n");
 	says(state, "\nreqprobe_slo_met_total{slo=\"time_to_first_token\"} 2\n");
-	says(state, "\nreqprobe_slo_met_total{slo=\"request_latency\"} 2\n");
+	says(state, "\nreqprobe_slo_met_total{slo=\"request_latency\"} 3\n");
+	says(state, "\nreqprobe_slo_unknown_requests_total 1\n");
+	says(state, "\nreqprobe_slo_unknown_total{slo=\"time_to_first_token\"} 1\n");
+	says(state, "\nreqprobe_slo_unknown_total{slo=\"request_latency\"} 0\n");
 	says(state, "\nreqprobe_slo_limit{slo=\"time_to_first_token\",unit=\"ms\"} 20\n");
 	says(state, "\nreqprobe_slo_limit{slo=\"request_latency\",unit=\"ms\"} 100.5\n");
 	assert_int_equal(rp_goodput_output.finish(state), 0);

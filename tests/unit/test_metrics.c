@@ -255,6 +255,14 @@ static void sums_are(const struct rp_metrics_sum *s, const json_t *run)
 		    m == RP_METRIC_NETWORK_RTT)
 			continue;
 		has = rp_metrics_value(s, (enum rp_metric)m, &v);
+		/* AIPerf's is of all, ours of those that can be judged */
+		if (m == RP_METRIC_GOOD_REQUEST_FRACTION && s->unjudged) {
+			double all =
+				json_number_value(json_object_get(run, "completed_request_count"));
+
+			assert_true(has && v == (double)s->good / (all - (double)s->unjudged));
+			v = (double)s->good / all;
+		}
 		if (has != !!w || (has && fabs(v - want) > 1e-12 * fabs(want)))
 			fail_msg("%s: %.17g, AIPerf %.17g", d->tag, has ? v : NAN, want);
 	}
@@ -282,7 +290,8 @@ static void run(void **st)
 		struct rp_facts f;
 
 		facts_of(json_object_get(r, "facts"), &f);
-		assert_int_equal(rp_slos_met(&slos, &f), json_is_true(json_object_get(r, "good")));
+		assert_int_equal(rp_slos_judge(&slos, &f) == RP_SLO_MET,
+				 json_is_true(json_object_get(r, "good")));
 		rp_metrics_add(&whole, &f, &slos);
 		rp_metrics_add(&part[i % 3 == 1], &f, &slos);
 		if (!f.reused && !f.has_error) {
@@ -398,8 +407,10 @@ static void objectives(void **st)
 		{ ":1", "''" },
 	};
 	char err[256], many[2048] = "";
+	struct rp_metrics_sum sum;
 	struct rp_slos s;
 	struct rp_facts f;
+	double v;
 
 	(void)st;
 	for (size_t i = 0; i < COUNT_OF(bad); i++) {
@@ -430,19 +441,44 @@ static void objectives(void **st)
 	f.ttft = 400000000;
 	f.completion = 3;
 	f.response_body = 2048;
-	assert_true(rp_slos_met(&s, &f)); /* at the limit is met */
+	assert_int_equal(rp_slos_judge(&s, &f), RP_SLO_MET); /* at the limit is met */
 	f.ttft++;
-	assert_false(rp_slos_met(&s, &f));
-	assert_false(rp_slo_met(&s, 0, &f));
-	f.ttft = RP_NONE; /* unknown is not met */
-	assert_false(rp_slo_met(&s, 0, &f));
-	f.ttft = 0;
-	f.completion = 2; /* larger is better */
-	assert_false(rp_slo_met(&s, 1, &f));
-	assert_true(rp_slo_met(&s, 0, &f) && rp_slo_met(&s, 2, &f));
+	assert_int_equal(rp_slos_judge(&s, &f), RP_SLO_MISSED);
+	assert_int_equal(rp_slo_judge(&s, 0, &f), RP_SLO_MISSED);
+	f.ttft = RP_NONE; /* unknown is neither */
+	assert_int_equal(rp_slo_judge(&s, 0, &f), RP_SLO_UNKNOWN);
+	assert_int_equal(rp_slos_judge(&s, &f), RP_SLO_UNKNOWN);
+	f.completion = 2; /* but one that is missed is enough */
+	assert_int_equal(rp_slos_judge(&s, &f), RP_SLO_MISSED);
+	f.ttft = 0; /* larger is better */
+	assert_int_equal(rp_slo_judge(&s, 1, &f), RP_SLO_MISSED);
+	assert_int_equal(rp_slo_judge(&s, 0, &f), RP_SLO_MET);
+	assert_int_equal(rp_slo_judge(&s, 2, &f), RP_SLO_MET);
 	f.completion = 3;
-	f.end = RP_END_CLIENT_DISCONNECT;
-	assert_false(rp_slos_met(&s, &f));
+	f.end = RP_END_CLIENT_DISCONNECT; /* that is known to be no good */
+	assert_int_equal(rp_slos_judge(&s, &f), RP_SLO_MISSED);
+	f.ttft = RP_NONE;
+	assert_int_equal(rp_slo_judge(&s, 0, &f), RP_SLO_MISSED);
+	/* the fraction is of those that are known */
+	rp_metrics_init(&sum);
+	rp_metrics_add(&sum, &f, &s); /* missed */
+	f.end = RP_END_COMPLETE;
+	rp_metrics_add(&sum, &f, &s); /* unknown */
+	f.ttft = 0;
+	rp_metrics_add(&sum, &f, &s); /* good */
+	f.prompt = 7;
+	rp_metrics_add(&sum, &f, &s);
+	assert_true(rp_metrics_value(&sum, RP_METRIC_GOOD_REQUEST_FRACTION, &v) && v == 2.0 / 3);
+	assert_true(rp_metrics_value(&sum, RP_METRIC_UNKNOWN_GOODNESS_COUNT, &v) && v == 1);
+	assert_int_equal(sum.slo_unknown[0], 1);
+	/* whose tokens are in no total */
+	assert_true(rp_metrics_value(&sum, RP_METRIC_UNKNOWN_INPUT_COUNT, &v) && v == 2);
+	assert_true(rp_metrics_value(&sum, RP_METRIC_UNKNOWN_OUTPUT_COUNT, &v) && v == 0);
+	f.completion = RP_NONE;
+	rp_metrics_add(&sum, &f, NULL);
+	f.operation = RP_OP_EMBEDDINGS; /* has none */
+	rp_metrics_add(&sum, &f, NULL);
+	assert_true(rp_metrics_value(&sum, RP_METRIC_UNKNOWN_OUTPUT_COUNT, &v) && v == 1);
 }
 
 /* ---- a record, and its line ---- */

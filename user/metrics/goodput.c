@@ -12,22 +12,29 @@
 
 struct goodput {
 	const struct rp_slos *slos;
-	uint64_t judged, good, met[RP_SLOS_MAX];
+	uint64_t judged, good, unknown;
+	uint64_t met[RP_SLOS_MAX], unseen[RP_SLOS_MAX]; /* unseen: without the figure */
 	bool quiet;
 };
 
 static void record(void *ctx, const struct rp_record *r)
 {
 	struct goodput *g = ctx;
+	enum rp_slo_verdict v;
 	struct rp_facts f;
 
 	rp_facts_of(r, &f, NULL);
 	if (rp_error_class(&f) == RP_ERROR_UNSEEN)
 		return;
+	v = rp_slos_judge(g->slos, &f);
 	g->judged++;
-	g->good += rp_slos_met(g->slos, &f);
-	for (unsigned i = 0; i < g->slos->n; i++)
-		g->met[i] += rp_slo_met(g->slos, i, &f);
+	g->good += v == RP_SLO_MET;
+	g->unknown += v == RP_SLO_UNKNOWN;
+	for (unsigned i = 0; i < g->slos->n; i++) {
+		v = rp_slo_judge(g->slos, i, &f);
+		g->met[i] += v == RP_SLO_MET;
+		g->unseen[i] += v == RP_SLO_UNKNOWN;
+	}
 }
 
 static int goodput_open(const struct rp_options *o, const struct rp_summary_info *info,
@@ -71,10 +78,19 @@ static void goodput_metrics(void *state, struct rp_expo *e)
 	rp_expo_family(e, "reqprobe_good_requests_total", RP_EXPO_COUNTER,
 		       "Requests that were answered in full and met all objectives of --goodput.");
 	rp_expo_u64(e, NULL, 0, g->good);
+	rp_expo_family(e, "reqprobe_slo_unknown_requests_total", RP_EXPO_COUNTER,
+		       "Requests that were answered in full, miss no objective of --goodput, and "
+		       "lack the figure of one: neither good nor missed.");
+	rp_expo_u64(e, NULL, 0, g->unknown);
 	rp_expo_family(e, "reqprobe_slo_met_total", RP_EXPO_COUNTER,
 		       "Requests that met this objective of --goodput.");
 	for (unsigned i = 0; i < g->slos->n; i++)
 		rp_expo_u64(e, &(struct rp_label){ "slo", def(g, i)->tag }, 1, g->met[i]);
+	rp_expo_family(
+		e, "reqprobe_slo_unknown_total", RP_EXPO_COUNTER,
+		"Requests that were answered in full, without the figure of this objective.");
+	for (unsigned i = 0; i < g->slos->n; i++)
+		rp_expo_u64(e, &(struct rp_label){ "slo", def(g, i)->tag }, 1, g->unseen[i]);
 	rp_expo_family(e, "reqprobe_slo_limit", RP_EXPO_GAUGE,
 		       "Limit of this objective, in the unit of the label.");
 	for (unsigned i = 0; i < g->slos->n; i++) {
@@ -88,19 +104,24 @@ static void goodput_metrics(void *state, struct rp_expo *e)
 static int goodput_finish(void *state)
 {
 	const struct goodput *g = state;
-	char line[1024];
+	uint64_t known = g->judged - g->unknown;
+	char line[1024], more[64] = "";
 	size_t n = 0;
 
 	if (g->quiet || !g->judged)
 		return 0;
+	if (g->unknown)
+		snprintf(more, sizeof(more), ", %llu more can't be judged",
+			 (unsigned long long)g->unknown);
 	for (unsigned i = 0; i < g->slos->n && n < sizeof(line); i++)
 		n += (size_t)snprintf(
 			line + n, sizeof(line) - n, "%s %s %s %g %s: %llu", i ? "," : "",
 			def(g, i)->tag,
 			def(g, i)->flags & RP_METRIC_FLAG(LARGER_IS_BETTER) ? ">=" : "<=",
 			g->slos->slo[i].shown, def(g, i)->display, (unsigned long long)g->met[i]);
-	rp_say("%llu of %llu requests good (%.1f %%);%s", (unsigned long long)g->good,
-	       (unsigned long long)g->judged, 100.0 * (double)g->good / (double)g->judged, line);
+	rp_say("%llu of %llu requests good (%.1f %%)%s;%s", (unsigned long long)g->good,
+	       (unsigned long long)known, known ? 100.0 * (double)g->good / (double)known : 0, more,
+	       line);
 	return 0;
 }
 

@@ -163,7 +163,7 @@ static int64_t images(const struct rp_facts *f)
 static bool whole_request(const struct rp_facts *f, enum rp_metric m, double *out)
 {
 	const double to_s = 1 / 1e9, to_ms = 1e3 / 1e9;
-	int64_t l, a, b;
+	int64_t l, a;
 	double v;
 
 	switch (m) {
@@ -215,8 +215,8 @@ static bool whole_request(const struct rp_facts *f, enum rp_metric m, double *ou
 	case RP_METRIC_OSL_MISMATCH_DIFF_PCT:
 		if (f->max_tokens == RP_NONE || f->completion == RP_NONE || !f->max_tokens)
 			return false;
-		return is(out,
-			  (double)(f->completion - f->max_tokens) / (double)f->max_tokens * 100.0);
+		return is(out, ((double)f->completion - (double)f->max_tokens) /
+				       (double)f->max_tokens * 100.0);
 
 	case RP_METRIC_USAGE_PROMPT_TOKENS:
 		return count(out, f->usage[RP_USAGE_PROMPT]);
@@ -304,9 +304,8 @@ static bool whole_request(const struct rp_facts *f, enum rp_metric m, double *ou
 		if (f->spec_steps == RP_NONE || f->spec_draft_tokens == RP_NONE ||
 		    f->spec_accepted_tokens == RP_NONE)
 			return false;
-		a = f->spec_accepted_tokens + f->spec_steps;
-		b = f->spec_draft_tokens + f->spec_steps;
-		return ratio(out, (double)a, (double)b);
+		return ratio(out, (double)f->spec_accepted_tokens + (double)f->spec_steps,
+			     (double)f->spec_draft_tokens + (double)f->spec_steps);
 	default:
 		return false;
 	}
@@ -437,25 +436,31 @@ int rp_slo_parse(const char *s, struct rp_slos *out, char *err, size_t errlen)
 	return -EINVAL;
 }
 
-bool rp_slo_met(const struct rp_slos *s, unsigned i, const struct rp_facts *f)
+enum rp_slo_verdict rp_slo_judge(const struct rp_slos *s, unsigned i, const struct rp_facts *f)
 {
 	enum rp_metric m = s->slo[i].metric;
 	double v;
+	bool met;
 
 	if (!rp_metric_of(f, m, &v))
-		return false;
-	return rp_metric_defs[m].flags & RP_METRIC_FLAG(LARGER_IS_BETTER) ? v >= s->slo[i].limit :
-									    v <= s->slo[i].limit;
+		return rp_error_class(f) == RP_ERROR_NONE ? RP_SLO_UNKNOWN : RP_SLO_MISSED;
+	met = rp_metric_defs[m].flags & RP_METRIC_FLAG(LARGER_IS_BETTER) ? v >= s->slo[i].limit :
+									   v <= s->slo[i].limit;
+	return met ? RP_SLO_MET : RP_SLO_MISSED;
 }
 
-bool rp_slos_met(const struct rp_slos *s, const struct rp_facts *f)
+enum rp_slo_verdict rp_slos_judge(const struct rp_slos *s, const struct rp_facts *f)
 {
+	enum rp_slo_verdict all = RP_SLO_MET;
+
 	if (rp_error_class(f) != RP_ERROR_NONE)
-		return false;
-	for (unsigned i = 0; i < s->n; i++)
-		if (!rp_slo_met(s, i, f))
-			return false;
-	return true;
+		return RP_SLO_MISSED;
+	for (unsigned i = 0; i < s->n && all != RP_SLO_MISSED; i++) {
+		enum rp_slo_verdict one = rp_slo_judge(s, i, f);
+
+		all = one == RP_SLO_MET ? all : one;
+	}
+	return all;
 }
 
 /* ---- many requests ---- */
@@ -470,9 +475,9 @@ void rp_metrics_init(struct rp_metrics_sum *s)
 static bool osl_mismatch(const struct rp_facts *f)
 {
 	double limit = (double)f->max_tokens * (5.0 / 100);
-	int64_t diff = llabs(f->completion - f->max_tokens);
+	double diff = fabs((double)f->completion - (double)f->max_tokens);
 
-	return (double)diff > (limit < 50 ? limit : 50);
+	return diff > (limit < 50 ? limit : 50);
 }
 
 void rp_metrics_add(struct rp_metrics_sum *s, const struct rp_facts *f, const struct rp_slos *slos)
@@ -483,10 +488,16 @@ void rp_metrics_add(struct rp_metrics_sum *s, const struct rp_facts *f, const st
 	s->errors[c]++;
 	s->context_overflow += f->context_overflow && c != RP_ERROR_NONE;
 	if (slos) {
+		enum rp_slo_verdict v = rp_slos_judge(slos, f);
+
 		s->judged = true;
-		s->good += rp_slos_met(slos, f);
-		for (unsigned i = 0; i < slos->n; i++)
-			s->slo_met[i] += rp_slo_met(slos, i, f);
+		s->good += v == RP_SLO_MET;
+		s->unjudged += v == RP_SLO_UNKNOWN;
+		for (unsigned i = 0; i < slos->n; i++) {
+			v = rp_slo_judge(slos, i, f);
+			s->slo_met[i] += v == RP_SLO_MET;
+			s->slo_unknown[i] += v == RP_SLO_UNKNOWN;
+		}
 	}
 	for (int m = 0; m < RP_METRIC_COUNT; m++) {
 		if (!rp_metric_of(f, (enum rp_metric)m, &v))
@@ -496,24 +507,29 @@ void rp_metrics_add(struct rp_metrics_sum *s, const struct rp_facts *f, const st
 	}
 	if (c != RP_ERROR_NONE)
 		return;
+	s->no_prompt += f->prompt == RP_NONE;
+	/* of images and embeddings there are none */
+	s->no_completion += f->completion == RP_NONE && rp_generative(f->operation) &&
+			    f->operation != RP_OP_GENERATE;
 	s->osl_mismatch += rp_metric_of(f, RP_METRIC_OSL_MISMATCH_DIFF_PCT, &v) && osl_mismatch(f);
 	if (f->start_wall != RP_NONE) {
-		int64_t l = latency(f);
+		int64_t l = latency(f), end;
 
 		if (s->first == RP_NONE || f->start_wall < s->first)
 			s->first = f->start_wall;
-		if (l != RP_NONE && (s->last == RP_NONE || f->start_wall + l > s->last))
-			s->last = f->start_wall + l;
+		if (l != RP_NONE && !__builtin_add_overflow(f->start_wall, l, &end) &&
+		    (s->last == RP_NONE || end > s->last))
+			s->last = end;
 	}
 	if (f->spec_accepted_tokens == RP_NONE)
 		return;
 	if (f->spec_steps != RP_NONE) {
-		s->spec_steps += f->spec_steps;
-		s->spec_steps_accepted += f->spec_accepted_tokens;
+		s->spec_steps += (double)f->spec_steps;
+		s->spec_steps_accepted += (double)f->spec_accepted_tokens;
 	}
 	if (f->spec_draft_tokens != RP_NONE) {
-		s->spec_draft += f->spec_draft_tokens;
-		s->spec_draft_accepted += f->spec_accepted_tokens;
+		s->spec_draft += (double)f->spec_draft_tokens;
+		s->spec_draft_accepted += (double)f->spec_accepted_tokens;
 	}
 }
 
@@ -524,8 +540,13 @@ void rp_metrics_merge(struct rp_metrics_sum *to, const struct rp_metrics_sum *fr
 	to->context_overflow += from->context_overflow;
 	to->osl_mismatch += from->osl_mismatch;
 	to->good += from->good;
-	for (int i = 0; i < RP_SLOS_MAX; i++)
+	to->unjudged += from->unjudged;
+	to->no_prompt += from->no_prompt;
+	to->no_completion += from->no_completion;
+	for (int i = 0; i < RP_SLOS_MAX; i++) {
 		to->slo_met[i] += from->slo_met[i];
+		to->slo_unknown[i] += from->slo_unknown[i];
+	}
 	to->judged |= from->judged;
 	if (to->first == RP_NONE || (from->first != RP_NONE && from->first < to->first))
 		to->first = from->first;
@@ -588,6 +609,12 @@ bool rp_metrics_value(const struct rp_metrics_sum *s, enum rp_metric m, double *
 		return is(out, all);
 	case RP_METRIC_UNKNOWN_REQUEST_COUNT:
 		return is(out, (double)s->errors[RP_ERROR_UNSEEN]);
+	case RP_METRIC_UNKNOWN_GOODNESS_COUNT:
+		return s->judged && is(out, (double)s->unjudged);
+	case RP_METRIC_UNKNOWN_INPUT_COUNT:
+		return is(out, (double)s->no_prompt);
+	case RP_METRIC_UNKNOWN_OUTPUT_COUNT:
+		return is(out, (double)s->no_completion);
 	case RP_METRIC_ERRORS_HTTP_4XX:
 		return is(out, (double)s->errors[RP_ERROR_4XX]);
 	case RP_METRIC_ERRORS_HTTP_5XX:
@@ -611,7 +638,7 @@ bool rp_metrics_value(const struct rp_metrics_sum *s, enum rp_metric m, double *
 	case RP_METRIC_GOOD_REQUEST_COUNT:
 		return s->judged && is(out, (double)s->good);
 	case RP_METRIC_GOOD_REQUEST_FRACTION:
-		return s->judged && ratio(out, (double)s->good, all);
+		return s->judged && ratio(out, (double)s->good, all - (double)s->unjudged);
 	case RP_METRIC_GOODPUT:
 		return s->judged && per_second(s, out, (double)s->good);
 	case RP_METRIC_MIN_REQUEST_TIMESTAMP:
@@ -680,11 +707,11 @@ bool rp_metrics_value(const struct rp_metrics_sum *s, enum rp_metric m, double *
 	case RP_METRIC_TOTAL_ACCEPTED_DRAFT_TOKENS:
 		return total(s, RP_METRIC_SPEC_DECODE_ACCEPTED_DRAFT_TOKENS, out);
 	case RP_METRIC_SPEC_DECODE_TOKEN_WEIGHTED_ACCEPTANCE_LENGTH:
-		if (!ratio(&a, (double)s->spec_steps_accepted, (double)s->spec_steps))
+		if (!ratio(&a, s->spec_steps_accepted, s->spec_steps))
 			return false;
 		return is(out, 1.0 + a);
 	case RP_METRIC_SPEC_DECODE_OVERALL_DRAFT_ACCEPTANCE_RATE:
-		if (!ratio(&a, (double)s->spec_draft_accepted, (double)s->spec_draft))
+		if (!ratio(&a, s->spec_draft_accepted, s->spec_draft))
 			return false;
 		return is(out, a * 100.0);
 	case RP_METRIC_NETWORK_RTT:

@@ -109,22 +109,31 @@ struct rp_slos {
 /* "time_to_first_token:500 inter_token_latency:50", values in display units. -EINVAL and
  * one line in err: an unknown tag, one that no single request has, no number. */
 int rp_slo_parse(const char *s, struct rp_slos *out, char *err, size_t errlen);
-/* >= where larger is better, else <=; without the figure it is not met. */
-bool rp_slo_met(const struct rp_slos *s, unsigned i, const struct rp_facts *f);
-/* All of them are met, by a request that was answered in full. */
-bool rp_slos_met(const struct rp_slos *s, const struct rp_facts *f);
+enum rp_slo_verdict {
+	RP_SLO_MISSED,
+	RP_SLO_MET,
+	RP_SLO_UNKNOWN, /* answered in full, and there is no figure to judge by */
+};
+/* Met: >= where larger is better, else <=. One that was not answered in full meets no
+ * objective that it has no figure of. */
+enum rp_slo_verdict rp_slo_judge(const struct rp_slos *s, unsigned i, const struct rp_facts *f);
+/* Of all: met by a request that was answered in full and meets each; unknown where none is
+ * missed and one is unknown. AIPerf calls these, too, not good. */
+enum rp_slo_verdict rp_slos_judge(const struct rp_slos *s, const struct rp_facts *f);
 
 /* ---- many requests ---- */
 
 /* Any number of them, in a fixed size. Zero at first, but for rp_metrics_init(). */
 struct rp_metrics_sum {
 	uint64_t errors[RP_ERROR_CLASS_COUNT]; /* requests by class, [NONE]: the valid ones */
-	uint64_t context_overflow, osl_mismatch, good;
-	uint64_t slo_met[RP_SLOS_MAX];
-	bool judged;	     /* SLOs were given */
+	uint64_t context_overflow, osl_mismatch;
+	uint64_t good, unjudged; /* met and unknown, of rp_slos_judge() */
+	uint64_t slo_met[RP_SLOS_MAX], slo_unknown[RP_SLOS_MAX];
+	uint64_t no_prompt, no_completion; /* answered in full; tokens unknown */
+	bool judged;			   /* SLOs were given */
 	int64_t first, last; /* ns of CLOCK_REALTIME: start, start + request_latency */
-	/* of requests that tell both */
-	int64_t spec_steps, spec_steps_accepted, spec_draft, spec_draft_accepted;
+	/* of requests that tell both; whole numbers, that no number of requests overflows */
+	double spec_steps, spec_steps_accepted, spec_draft, spec_draft_accepted;
 	struct {
 		uint64_t n;
 		double sum;    /* base units */

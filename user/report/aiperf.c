@@ -207,7 +207,8 @@ int rp_aiperf_record(void *aiperf, const struct rp_facts *f)
 	if (f->icl && f->n_icl && c == RP_ERROR_NONE)
 		gaps(b, &any, f);
 	if (a->slos && c == RP_ERROR_NONE) /* AIPerf asks it of those */
-		value(b, &any, RP_METRIC_GOOD_REQUEST_COUNT, rp_slos_met(a->slos, f));
+		value(b, &any, RP_METRIC_GOOD_REQUEST_COUNT,
+		      rp_slos_judge(a->slos, f) == RP_SLO_MET);
 	LIT(b, "}");
 	if (c != RP_ERROR_NONE)
 		error(b, f, c);
