@@ -140,7 +140,7 @@ def compact_output(t):
         r = compact(t, *args, "-o", out, engine=engine, status=1)
         t.check(text in r.stderr and r.stderr.count("\n") == 1, f"{args} {engine}: {short(r.stderr)}")
     r = compact(t, a, "-o", out, engine=None, env={"PATH": "/nowhere", "REQPROBE_DUCKDB": ""}, status=1)
-    t.check("pip install duckdb" in r.stderr and r.stderr.count("\n") == 1, f"no DuckDB: {short(r.stderr)}")
+    t.check("python3 -m venv ~/duckdb && ~/duckdb/bin/pip install duckdb" in r.stderr and r.stderr.count("\n") == 1, f"no DuckDB: {short(r.stderr)}")
     # DuckDB dies on the way
     with open(t.path("python3-dies"), "w") as f:
         f.write(f"#!/bin/sh\ncase \"$2\" in *connect*) head -c 100000 >/dev/null; echo 'Fatal Error: no luck' >&2; exit 1;; esac\n"
@@ -173,6 +173,30 @@ def compact_output(t):
         t.check(r.stderr.startswith("reqprobe: ") and r.stderr.count("\n") == 1, f"{args}: {short(r.stderr)}")
     r = compact(t, a, "-o", d, status=1)
     t.check("a directory" in r.stderr, f"a file over a directory: {short(r.stderr)}")
+
+
+@test(deadline=120, probe=False)
+def compact_refuses(t):
+    """What DuckDB would not take costs a record, not all of them."""
+    a = genlog(t.path("a.jsonl"), 300, 8)
+    rs = records(a)
+    rs[3]["usage"] = dict(rs[3].get("usage") or {}, prompt_tokens=2 ** 63)
+    rs[4]["tokens"]["prompt"] = -(2 ** 63) - 1
+    rs[5]["metrics"]["tokens_per_second"] = 10 ** 400   # no double
+    rs[6]["model"], rs[7]["model"] = "m" * 250, "m" * 249   # model=...: 256 and 255 bytes
+    rs[8]["model"], rs[9]["model"], rs[10]["model"] = "/" * 84, "/" * 83, "\u00e9" * 42   # %2F; two bytes each
+    rs[11]["model"], rs[12]["model"] = "..", "a=b/c'\"\n"
+    with open(a, "w") as f:
+        for i, r in enumerate(rs):
+            f.write(json.dumps(r) + "\n" if i != 5 else json.dumps(r).replace("1" + "0" * 400, "1e400") + "\n")
+    for engine in ("python", "duckdb"):
+        r = compact(t, a, "-o", t.path(f"{engine}.parquet"), engine=engine)
+        t.check("3 lines were left out: 3 torn or broken" in r.stderr, f"{engine}: {short(r.stderr)}")
+        t.equal(read(t, "count", t.path(f"{engine}.parquet")), 297, f"{engine}: rows")
+        r = compact(t, a, "-o", t.path(engine), "--partition", "model,operation", engine=engine)
+        t.check("3 records were left out" in r.stderr and "--partition" in r.stderr, f"{engine}: {short(r.stderr)}")
+        t.equal(read(t, "count", t.path(engine, "*", "*", "*.parquet")), 294, f"{engine}: rows of partitions")
+        t.check("model=" + "m" * 249 in os.listdir(t.path(engine)), f"{engine}: the longest name: {[x[:40] for x in os.listdir(t.path(engine))]}")
 
 
 @test(deadline=120, probe=False)

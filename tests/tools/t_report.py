@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """reqprobe report: its figures computed anew from the records, by other means."""
-import fcntl, glob, gzip, json, math, os, pty, shutil, struct, subprocess, termios, threading, time
+import fcntl, glob, gzip, http.server, json, math, os, pty, shutil, signal, struct, subprocess, termios, threading, time
 
 from harness import REQPROBE, ROOT, short, test
 
@@ -243,6 +243,7 @@ def report_usage(t):
         rs = [json.loads(x) for x in f]
     for r in rs:
         r["finish_reason"] = "\x1b[31mred"
+        r["model"] = "a\u202eb\u2066c\u200fd\u009be\ufefff\u2028g\U000e0041h\u00e9\u4e2d"
     with open(a, "w") as f:
         f.writelines(json.dumps(r) + "\n" for r in rs)
     for width in (80, 132):
@@ -266,6 +267,7 @@ def report_usage(t):
         long = [x for x in rows if len(x) > width and "finish" not in x]
         t.check(not long, f"{width} columns: {long[:2]}")
         t.check(b"\x1b" not in text, "an escape sequence came through")
+        t.check("model a?b?c?d?e?f?g?h\u00e9\u4e2d " in text.decode(), f"what has no place in a name came through: {short(text)}")
 
 
 def measured(*args):
@@ -319,10 +321,12 @@ def report_speed(t):
     # too many for the memory: marked, near, and within it
     if full:
         return
-    rc, out, _, _, mib = measured("--memory", "32M", a)
+    b = genlog(t.path("b.jsonl"), 50000, 2)
+    doc = json.loads(measured(a, b)[1])
+    rc, out, _, _, mib = measured("--memory", "32M", a, b)
     far = json.loads(out)
     t.equal(far["exact"], False, "exact with --memory 32M")
-    t.check(mib < 48, f"{mib:.0f} MiB with --memory 32M")
+    t.check(mib < 40, f"{mib:.0f} MiB with --memory 32M")
     for k in ("requests", "ends", "status", "totals"):
         alike(t, far["total"][k], doc["total"][k], k)
     for tag, m in far["total"]["metrics"].items():
@@ -334,6 +338,249 @@ def report_speed(t):
         for p in ("p50", "p90", "p99"):   # a neighbour's rank, and the error
             t.check(abs(m[p] - e[p]) <= 0.01 * abs(e[p]) + 1.0 * (m["unit"] in ("tokens", "count", "ratio")), f"{tag}: {p} {m[p]} {e[p]}")
     t.equal(set(map(str, far["total"]["series"].values())), {"None"}, "series")
+
+
+def changed(path, to, change):
+    """Lines of path with change(number, record) applied."""
+    with open(path) as f, open(to, "w") as g:
+        for i, x in enumerate(f):
+            r = json.loads(x)
+            change(i, r)
+            g.write(json.dumps(r) + "\n")
+    return to
+
+
+# What a report may take beside --memory: see docs/metrics.md.
+BESIDE = 24
+
+
+def wild(path, n):
+    """Records with every power of two that a line may have, so that histograms are as large as can be."""
+    with open(path, "w") as f:
+        for i in range(n):
+            ms, count = 2.0 ** (i % 53) / 1e6, 2 ** (i * 5 % 49)
+            phases = ",".join(f'"{k}_ms":{ms * j}' for j, k in enumerate(("receive", "frontend", "queue", "prefill", "decode", "flush"), 1))
+            times = ",".join(f'"{k}_ms":{ms * 7 / j}' for j, k in enumerate(("time_to_second_token", "duration", "last_body", "last_token",
+                             "time_to_first_output_token", "ttft", "first_event", "first_body", "first_byte"), 1))
+            usage = ",".join(f'"{k}":{count}' for k in ("prompt_tokens", "completion_tokens", "total_tokens", "reasoning_tokens"))
+            f.write(f'{{"schema":"reqprobe.request/1","id":"{i}","engine":{{"name":"e"}},"model":"m{i % 50}","operation":"chat","status":200,'
+                    f'"stream":true,"start":"2026-11-29T14:57:30.{i:09d}Z","end":"complete","tokens":{{"prompt":{count},"completion":{count + 2}}},'
+                    f'"usage":{{{usage}}},"phases":{{{phases}}},"server_timing":{{{times},"chunks":{count}}},"missing":{{}},'
+                    f'"bytes":{{"request":{count},"response":{count},"request_body":{count},"response_body":{count}}},"flags":[]}}\n')
+    return path
+
+
+@test(deadline=240, probe=False)
+def report_memory(t):
+    """--memory holds, whatever the logs are made of; what it costs is said, and what is left is right."""
+    a = genlog(t.path("a.jsonl"), 8000, 3)
+    b = changed(a, t.path("b.jsonl"), lambda i, r: r.update(model=f"model-{i % 2048}-{'x' * 100}", finish_reason=f"r{i % 97}"))
+    c = changed(a, t.path("c.jsonl"), lambda i, r: r.update(icl_ms=[0.25 + j % 7 + i / 1000 for j in range(100)]))
+    d = wild(t.path("d.jsonl"), 150000)
+    with open(t.path("e.jsonl"), "w") as f:   # hosts without end
+        with open(a) as g:
+            for i, x in enumerate(g):
+                f.write(x + f'{{"schema":"reqprobe.summary/1","reqprobe":"0.1.0","host":"host-{i}","engine":{{}}}}\n')
+    os.mkdir(t.path("files"))
+    with open(a) as f:
+        for i, x in enumerate(f):
+            if i < 3000:
+                with open(t.path("files", f"reqprobe-host{i}-20261130T035900.123Z-000001.jsonl"), "w") as g:
+                    g.write(x)
+    docs = {}
+    for what, path, n, by, size in (("magnitudes", d, 150000, "model", 64), ("models", b, 8000, "model", 32), ("gaps", c, 8000, "model", 32),
+                                    ("magnitudes", d, 150000, "model", 32), ("hosts", t.path("e.jsonl"), 8000, "host", 32),
+                                    ("files", t.path("files"), 3000, "host,status", 32), ("all", t.dir, None, "model,host,finish_reason", 32)):
+        rc, out, took, _, mib = measured("--by", by, "--memory", f"{size}M", path)
+        if not t.equal(rc, 0, f"{what}: exit status"):
+            continue
+        doc = docs[what] = json.loads(out)
+        groups, other = doc["groups"], doc["limits"]["requests_in_others"]
+        t.note(f"{what} with {size}M: {took:.1f} s, {mib:.0f} MiB, {len(groups)} groups, {other} in others, {'exact' if doc['exact'] else 'not exact'}")
+        t.check(mib < size + BESIDE / 2, f"{what}: {mib:.0f} MiB with --memory {size}M")
+        if n:
+            t.equal(doc["total"]["requests"], n, f"{what}: requests")
+        t.equal(sum(g["requests"] for g in groups), doc["total"]["requests"], f"{what}: requests of the groups")
+        t.equal(sum(g["requests"] for g in groups if g["key"] is None), other, f"{what}: in others")
+        t.check(len(groups) <= doc["limits"]["groups"], f"{what}: {len(groups)} groups, {doc['limits']}")
+        if not doc["exact"]:
+            t.check(all(x is None for g in groups for x in g["series"].values()), f"{what}: series of histograms")
+            t.check(all(x["relative_error"] > 0 for g in groups for k, x in g["metrics"].items() if x["count"] and k != "inter_chunk_latency"),
+                    f"{what}: unmarked")
+        for k, x in doc["total"]["metrics"].items():   # what the groups have is what all have
+            t.equal([sum(g["metrics"][k][m] for g in groups) for m in ("count", "missing")], [x["count"], x["missing"]], f"{what}: {k}")
+    t.equal([docs["magnitudes"]["exact"], docs["gaps"]["exact"]], [False, True], "exact")
+    t.check(docs["gaps"]["total"]["metrics"]["inter_chunk_latency"]["relative_error"] > 0, "gaps that don't fit")
+    valid(t, json.dumps(docs["all"]))
+    # the same but for the error of percentiles
+    exact, far = json.loads(measured("--by", "none", d)[1]), docs["magnitudes"]
+    t.equal(exact["exact"], True, "exact in the default")
+    for k, x in exact["total"]["metrics"].items():
+        y = far["total"]["metrics"][k]
+        t.equal([y["count"], y["missing"], y["reasons"]], [x["count"], x["missing"], x["reasons"]], k)
+        if x["count"]:
+            t.check(same(y["max"], x["max"]) and same(y["avg"], x["avg"], 1e-9), f"{k}: {y['avg']} {x['avg']}")
+    r = report(t, "--memory", "32M", "--by", "model", b)
+    t.check("as all others" in r.stderr and "all others" in r.stdout, f"what it cost: {short(r.stderr)}")
+    # names that don't fit
+    os.mkdir(t.path("many"))
+    with open(a) as f:
+        one = f.readline()
+    for i in range(16000):
+        open(t.path("many", f"{i:05d}-{'n' * 220}.jsonl"), "w").close()
+    with open(t.path("many", "0.jsonl"), "w") as f:
+        f.write(one)
+    r = report(t, "--memory", "32M", t.path("many"), status=1)
+    t.check("--memory" in r.stderr and r.stderr.count("\n") == 1, f"too many names: {short(r.stderr)}")
+    t.equal(json.loads(report(t, "--json", t.path("many")).stdout)["total"]["requests"], 1, "with more memory")
+    # a window that does not fit
+    with open(a, "rb") as f:
+        subprocess.run(["zstd", "-q", "--long=27", "-3", "-o", t.path("w.jsonl.zst"), "-"], stdin=f, check=True)
+    r = report(t, "--memory", "32M", t.path("w.jsonl.zst"), status=1)
+    t.check("a larger --memory" in r.stderr, f"a window: {short(r.stderr)}")
+    t.equal(json.loads(report(t, "--json", "--memory", "1G", t.path("w.jsonl.zst")).stdout)["total"]["requests"], 8000, "with more memory")
+
+
+@test(deadline=60, probe=False)
+def report_numbers(t):
+    """A line whose numbers are out of range is broken, and nothing more; so for compact's reader."""
+    a = genlog(t.path("a.jsonl"), 40)
+    bad = [("usage", "prompt_tokens", 2 ** 63), ("tokens", "prompt", -1), ("tokens", "completion", 10 ** 15), ("phases", "queue_ms", -0.5),
+           ("server_timing", "duration_ms", 1e11), ("phases", "receive_ms", 9e300), ("metrics", "tokens_per_second", 1e16), ("speculation", "steps", -3)]
+    with open(a) as f:
+        rs = [json.loads(x) for x in f]
+    for i, (group, name, v) in enumerate(bad):
+        rs[i][group] = dict(rs[i].get(group) or {}, **{name: v})
+    rs[30]["tokens"]["prompt"], rs[31]["phases"]["receive_ms"], rs[31]["server_timing"]["duration_ms"] = 10 ** 15 - 1, 99999999999.5, 99999999999.5
+    rs[32]["start"] = "2199-12-31T23:59:59.000000000Z"
+    rs[32]["phases"]["receive_ms"] = rs[32]["server_timing"]["duration_ms"] = 99999999999.0
+    rs[33]["icl_ms"] = [1] * 131073
+    with open(a, "w") as f:
+        f.writelines(json.dumps(r) + "\n" for r in rs)
+    r = report(t, "--json", "--aiperf", t.path("d"), a)
+    doc = valid(t, r.stdout)
+    t.equal([doc["input"]["torn_or_broken"], doc["input"]["records"]], [len(bad) + 1, 40 - len(bad) - 1], "broken lines")
+    t.check(f"{len(bad) + 1} torn or broken" in r.stderr, f"said: {short(r.stderr)}")
+
+
+@test(deadline=60, probe=False)
+def report_goodput(t):
+    """Who can't be judged, and whose tokens nobody tells, are told apart."""
+    a = genlog(t.path("a.jsonl"), 2000, 9)
+    rs = records(a)
+    ok = [r for r in rs if answered(r)]
+    doc = valid(t, report(t, "--json", "--by", "none", "--goodput", "time_to_first_token:100 output_sequence_length:10", a).stdout)
+    totals = {k: v["value"] for k, v in doc["total"]["totals"].items()}
+
+    def judge(r):
+        s, n = r["server_timing"]["ttft_ms"], r["tokens"]["completion"]
+        v = [None if s is None else r["phases"]["receive_ms"] + s <= 100, None if n is None else n >= 10]
+        return False if False in v else None if None in v else True
+    v = [judge(r) for r in ok]
+    failed = sum(r["end"] != "unknown" for r in rs if not answered(r))
+    t.check(min(v.count(True), v.count(False), v.count(None)) > 20, f"{[v.count(x) for x in (True, False, None)]}")
+    t.equal([totals["good_request_count"], totals["unknown_goodput_request_count"]], [v.count(True), v.count(None)], "good and unknown")
+    t.check(same(totals["good_request_fraction"], v.count(True) / (v.count(True) + v.count(False) + failed)), f"fraction {totals['good_request_fraction']}")
+    t.equal(doc["total"]["slos_unknown"], [sum(r["server_timing"]["ttft_ms"] is None for r in ok), sum(r["tokens"]["completion"] is None for r in ok)], "slos_unknown")
+    none = [sum(r["tokens"][k] is None for r in ok) for k in ("prompt", "completion")]
+    t.equal([totals["unknown_isl_request_count"], totals["unknown_osl_request_count"]], none, "requests without tokens")
+    t.check(min(none) > 0, f"{none}")
+    text = report(t, "--by", "none", "--goodput", "time_to_first_token:100", a).stdout
+    t.check(f"nobody tells them: input {none[0]}, output {none[1]} requests" in text, f"tokens that are not known: {short(text)}")
+    t.check(f"unknown of {doc['total']['slos_unknown'][0]}" in text and "neither good nor" in text, f"objectives: {short(text)}")
+
+
+@test(deadline=60, probe=False)
+def report_stops(t):
+    """A signal ends whatever is waited for, at once and with status 1."""
+    os.mkfifo(t.path("fifo"))
+    os.mkdir(t.path("many"))
+    for i in range(12):   # links without end
+        os.symlink(".", t.path("many", f"again{i}"))
+        os.symlink("..", t.path("many", f"up{i}"))
+    genlog(t.path("many", "a.jsonl"), 20)
+    t0 = time.monotonic()
+    doc = json.loads(report(t, "--json", t.path("many")).stdout)
+    t.equal([doc["input"]["files"], doc["total"]["requests"]], [1, 20], "a directory of links to itself")
+    t.check(time.monotonic() - t0 < 5, "a directory of links to itself takes its time")
+
+    class Endless(http.server.BaseHTTPRequestHandler):   # a listing of other people's files
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            asked.set()
+            body = ("<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>more</NextContinuationToken>" +
+                    "<Contents><Key>x.txt</Key><Size>1</Size></Contents></ListBucketResult>").encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *a):
+            pass
+
+    class Silent(Endless):
+        def do_GET(self):
+            asked.set()
+            time.sleep(30)
+    asked = threading.Event()
+    env = dict(os.environ, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="us-east-1")
+    stores = []
+    for handler in (Endless, Silent):
+        s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        s.daemon_threads = True
+        threading.Thread(target=s.serve_forever, daemon=True).start()
+        stores.append(s)
+    urls = [f"http://127.0.0.1:{s.server_port}" for s in stores]
+
+    def ends(what, args, sig, ready, cmd="report", stdin=None, **e):
+        p = t.spawn([REQPROBE, cmd, *args], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env, **e))
+        try:
+            end = time.monotonic() + 20
+            while time.monotonic() < end and not ready(p):
+                time.sleep(0.02)
+            t.check(p.poll() is None, f"{what}: it ended by itself")
+            p.send_signal(sig)
+            t0 = time.monotonic()
+            try:
+                out, err = p.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.communicate()
+                t.check(False, f"{what}: not ended by {sig}")
+                return
+            took = time.monotonic() - t0
+            t.check(took < 5, f"{what}: it took {took:.1f} s to end")
+            t.equal([p.returncode, out], [1, b""], f"{what}: exit status and output")
+            t.check(b"stopped" in err and err.count(b"\n") == 1, f"{what}: {short(err)}")
+        finally:
+            asked.clear()
+
+    def waits(p):
+        try:
+            with open(f"/proc/{p.pid}/wchan") as f, open(f"/proc/{p.pid}/stat") as g:
+                return f.read() not in ("", "0") and g.read().rsplit(")", 1)[1].split()[0] == "S"
+        except OSError:
+            return False
+
+    def a_while(p, since={}):
+        return time.monotonic() - since.setdefault(p.pid, time.monotonic()) > 0.5
+    sigs = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ends("a FIFO that nobody writes", [t.path("fifo")], sigs[0], waits)
+    w = os.open(t.path("fifo"), os.O_RDWR)
+    ends("a FIFO that nothing comes from", [t.path("fifo")], sigs[1], waits)
+    os.close(w)
+    endless = subprocess.Popen(["tr", "\\0", "a"], stdin=open("/dev/zero", "rb"), stdout=subprocess.PIPE)
+    try:
+        ends("a line without end", ["-"], sigs[1], a_while, stdin=endless.stdout)
+    finally:
+        endless.kill()
+        endless.wait()
+    for url, what in zip(urls, ("a listing without end", "a store that says nothing")):
+        ends(what, ["s3://logs/x"], sigs[2], lambda p: asked.is_set() and a_while(p), AWS_ENDPOINT_URL=url)
+    for s in stores:
+        s.shutdown()
+        s.server_close()
 
 
 AIPERF = r"""

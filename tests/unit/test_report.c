@@ -370,6 +370,18 @@ static void bad_lines(void **state)
 		R "\"metrics\":{\"mean_itl_ms\":1.}}",
 		R "\"metrics\":{\"mean_itl_ms\":1e}}",
 		R "\"metrics\":{\"mean_itl_ms\":NaN}}",
+		/* numbers out of range */
+		R "\"choices\":-1}",
+		R "\"tokens\":{\"prompt\":1000000000000000}}",
+		R "\"usage\":{\"prompt_tokens\":9223372036854775808}}",
+		R "\"choice_tokens\":[1,-1]}",
+		R "\"phases\":{\"queue_ms\":-0.5}}",
+		R "\"phases\":{\"queue_ms\":100000000000}}",
+		R "\"phases\":{\"queue_ms\":1e11}}",
+		R "\"network\":{\"rtt_ms\":1e300}}",
+		R "\"metrics\":{\"tokens_per_second\":1e999}}",
+		R "\"metrics\":{\"tokens_per_second\":-1e15}}",
+		R "\"itl_ms\":[1,1e12]}",
 		R "\"x\":{\"y\":[}]}",
 		R "\"x\":{\"y\":[1,]}}",
 		R "\"x\":{\"y\"}}",
@@ -396,6 +408,11 @@ static void bad_lines(void **state)
 		" { \"schema\" : \"reqprobe.request/1\" , \"id\" : \"\\ud83d\\ude00\" } \r",
 		R "\"x\":{\"y\":[1,-2.5e+3,{\"\":[]},{},\"\",true,false,null]},\"end\":null}",
 		R "\"engine\":null,\"missing\":null,\"error\":null,\"tokens\":{}}",
+		R
+		"\"tokens\":{\"prompt\":999999999999999},\"phases\":{\"queue_ms\":99999999999.999999}}",
+		R
+		"\"metrics\":{\"mean_itl_ms\":-12.5,\"tokens_per_second\":1.5e14},\"itl_ms\":[1e-3]}",
+		R "\"later\":-1e999}",
 		R "\"missing\":{\"metrics\":\"no_such_reason\",\"nobody.knows\":\"x\"}}",
 	};
 	char nul[] = R "\"id\":\"a\0b\"}";
@@ -493,6 +510,8 @@ static void numbers(void **state)
 	assert_int_equal(time_of("2024-02-29T23:59:59.5Z"), 1709251199500000000);
 	assert_int_equal(time_of("2026-11-29T14:57:30.123456789"), -1);
 	assert_int_equal(time_of("2026-13-29T14:57:30Z"), -1);
+	assert_true(time_of("2199-12-31T23:59:59.999999999Z") > 0);
+	assert_int_equal(time_of("2200-01-01T00:00:00Z"), -1);
 	assert_int_equal(time_of("2026-11-29 14:57:30Z"), -1);
 	assert_int_equal(time_of("2026-11-29T14:57:30.Z"), -1);
 	assert_int_equal(time_of("2026-11-29T14:57:30.1234567890Z"), -1);
@@ -581,7 +600,7 @@ static struct got read_all(const char *const *paths, size_t n)
 	char err[256];
 	size_t len;
 
-	assert_int_equal(rp_reader_open(paths, n, NULL, NULL, &r, err, sizeof(err)), 0);
+	assert_int_equal(rp_reader_open(paths, n, NULL, &r, err, sizeof(err)), 0);
 	while ((g.end = rp_reader_next(r, &p, &len)) > 0) {
 		assert_int_equal(p[len], '\n');
 		assert_null(memchr(p, '\n', len));
@@ -681,6 +700,29 @@ static void files(void **state)
 	b = read_all(list, 3);
 	assert_int_equal(b.lines, 203);
 	assert_int_equal(b.st.files, 3);
+	/* links to itself, and to what is above: each directory once */
+	assert_int_equal(symlink(".", path_of("sub/self")), 0);
+	assert_int_equal(symlink("..", path_of("sub/up")), 0);
+	assert_int_equal(symlink("sub", path_of("link")), 0);
+	b = read_one(path_of("sub/up"));
+	assert_int_equal(b.st.files, 7);
+	/* asked to stop */
+	for (int stop = 0; stop < 2; stop++) {
+		volatile sig_atomic_t flag = stop;
+		struct rp_reader_options o = { .stop = &flag };
+		struct rp_reader *r;
+		const char *at = path_of("sub"), *q;
+		char err[256];
+		size_t k;
+
+		assert_int_equal(rp_reader_open(&at, 1, &o, &r, err, sizeof(err)),
+				 stop ? -EINTR : 0);
+		if (stop)
+			break;
+		flag = 1;
+		assert_int_equal(rp_reader_next(r, &q, &k), -EINTR);
+		rp_reader_close(r);
+	}
 	free(p);
 }
 
@@ -707,10 +749,10 @@ static void too_long(void **state)
 	assert_int_equal(g.st.too_long, 1);
 	free(p);
 
-	assert_int_equal(rp_reader_open(&none, 1, NULL, NULL, &r, err, sizeof(err)), -ENOENT);
+	assert_int_equal(rp_reader_open(&none, 1, NULL, &r, err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "none"));
 	mkdir(empty, 0755);
-	assert_int_equal(rp_reader_open(&empty, 1, NULL, NULL, &r, err, sizeof(err)), -ENOENT);
+	assert_int_equal(rp_reader_open(&empty, 1, NULL, &r, err, sizeof(err)), -ENOENT);
 	assert_non_null(strstr(err, "no request logs"));
 }
 
@@ -776,8 +818,8 @@ static void histograms(void **state)
 	(void)state;
 
 	for (int kind = 0; kind < 3; kind++) {
-		struct rp_bins h = { 0 };
-		struct rp_stats_of a;
+		struct rp_bins h = { 0 }, part[3] = { { 0 } };
+		struct rp_stats_of a, c;
 		struct rp_cal_stats b;
 
 		for (size_t i = 0; i < n; i++) {
@@ -800,6 +842,19 @@ static void histograms(void **state)
 
 			assert_true(fabs(a.p[i] - v[at]) <= RP_BINS_ERROR * fabs(v[at]));
 		}
+		/* the same of parts that are put together; nothing is left behind */
+		for (size_t i = 0; i < n; i++)
+			assert_int_equal(rp_bins_add(&part[i % 7 ? i % 2 : 2], v[i]), 0);
+		for (int k = 1; k < 3; k++) {
+			assert_int_equal(rp_bins_move(&part[0], &part[k]), 0);
+			assert_true(!part[k].n && !part[k].bytes && !part[k].part[0]);
+		}
+		rp_bins_stats(&part[0], &c);
+		assert_int_equal(part[0].bytes, h.bytes);
+		assert_true(c.n == a.n && c.min == a.min && c.max == a.max);
+		assert_memory_equal(c.p, a.p, sizeof(a.p));
+		assert_true(fabs(c.std - a.std) <= 1e-9 * a.std);
+		rp_bins_free(&part[0]);
 		rp_bins_free(&h);
 	}
 	free(v);

@@ -54,6 +54,7 @@ struct rp_s3 {
 	struct timespec cred_mtime;
 	struct credentials cred;
 	_Atomic uint64_t deadline;
+	const volatile sig_atomic_t *stop;
 	char curl_error[CURL_ERROR_SIZE];
 };
 
@@ -527,6 +528,11 @@ void rp_s3_deadline(struct rp_s3 *s, uint64_t ns)
 	atomic_store(&s->deadline, ns);
 }
 
+void rp_s3_stop(struct rp_s3 *s, const volatile sig_atomic_t *stop)
+{
+	s->stop = stop;
+}
+
 /* ---- one request ---- */
 
 struct exchange {
@@ -556,7 +562,7 @@ static int on_progress(void *ctx, curl_off_t dt, curl_off_t dn, curl_off_t ut, c
 	(void)dn;
 	(void)ut;
 	(void)un;
-	return d && rp_now_ns() >= d;
+	return (d && rp_now_ns() >= d) || (x->s->stop && *x->s->stop);
 }
 
 static size_t on_read(char *p, size_t one, size_t n, void *ctx)
@@ -1194,6 +1200,10 @@ int rp_s3_list(struct rp_s3 *s, const char *prefix, rp_s3_list_fn fn, void *ctx,
 	if (!text)
 		return fail(e, RP_S3_FILE, 0, -ENOMEM, "no memory");
 	do {
+		if (s->stop && *s->stop) {
+			r = fail(e, RP_S3_STOPPED, 0, -ECANCELED, "stopped");
+			break;
+		}
 		/* sorted and encoded: the signature is over these very bytes */
 		free(path);
 		path = NULL;

@@ -9,6 +9,7 @@
 #define REQPROBE_LOG_S3_H
 
 #include <argp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +105,8 @@ int rp_s3_list(struct rp_s3 *s, const char *prefix, rp_s3_list_fn fn, void *ctx,
 /* Requests end with RP_S3_STOPPED at this instant, ns of CLOCK_MONOTONIC (0: never, the
  * default), also one under way. From any thread. */
 void rp_s3_deadline(struct rp_s3 *s, uint64_t ns);
+/* Likewise, within a second, as soon as *stop is true. NULL, the default: never. */
+void rp_s3_stop(struct rp_s3 *s, const volatile sig_atomic_t *stop);
 
 /* ---- for tests ---- */
 /*

@@ -6,14 +6,17 @@
 #include <sys/random.h>
 
 #include "report/report.h"
+#include "report/source.h"
 
-#define GROUPS_MAX 4096	       /* while reading, as the hosts are not all known yet */
-#define SEEN_MAX (8u << 20)    /* records that are looked at for duplicates */
-#define GAPS_MAX (4u << 20)    /* gaps between chunks, kept exactly: 32 MiB */
-#define BINS_MAX (96ULL << 20) /* bytes of histograms */
+#define SEEN_MAX (8u << 20) /* records that are looked at for duplicates */
+#define GAPS_MAX (4u << 20) /* gaps between chunks, kept exactly */
 
-#define SWEEP_ROW 80	    /* bytes of a request in the series over time (sweep.h) */
-#define FIXED (24ULL << 20) /* bytes beside what grows */
+#define BASE (24ULL << 20) /* bytes beside what grows: the program, its buffers */
+/* Bytes of a request while it is turned into figures: in the series over time (sweep.h),
+ * and as values of a metric or two. */
+#define SWEEP_ROW 136
+#define VALUES_ROW 24
+#define GAP_VALUES 16 /* of a gap, likewise */
 
 const char *const rp_by_names[RP_BY_COUNT] = {
 #define X(id, name) [RP_BY_##id] = name,
@@ -21,16 +24,78 @@ const char *const rp_by_names[RP_BY_COUNT] = {
 #undef X
 };
 
+/* ---- what --memory is for ---- */
+
+static uint64_t gap_bytes(const struct rp_report *r)
+{
+	return r->gaps.cap * sizeof(*r->gaps.ns) + r->gaps.cap_runs * sizeof(*r->gaps.runs);
+}
+
+static uint64_t seen_bytes(const struct rp_report *r)
+{
+	return r->cap_seen * sizeof(*r->seen);
+}
+
+/* Bytes that are kept now. */
+static uint64_t kept(const struct rp_report *r)
+{
+	return r->group_bytes + r->bins_bytes + r->reader_bytes + gap_bytes(r) + seen_bytes(r) +
+	       (r->store ? rp_store_bytes(r->store) : 0);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* And at most until the end, should nothing more come: figures want room, too. */
+static uint64_t need(const struct rp_report *r)
+{
+	uint64_t base = r->group_bytes + r->bins_bytes + r->reader_bytes + gap_bytes(r), rows, most;
+	size_t shown = r->n < r->groups_shown ? r->n : r->groups_shown;
+
+	most = larger(kept(r) - base, r->gaps.n * GAP_VALUES);
+	if (!r->exact)
+		return base + most;
+	rows = rp_store_rows(r->store);
+	most = larger(most, rp_store_bytes(r->store) + rows * VALUES_ROW);
+	most = larger(most, rows * SWEEP_ROW);
+	return base + most + (shown + 1) * sizeof(struct rp_figures);
+}
+
 /* ---- duplicates ---- */
+
+static int fold(struct rp_report *r, uint64_t spare);
+
+/* May the table be twice as large? Histograms give way to it, but for a third of all. */
+static int may_grow(struct rp_report *r, bool *may)
+{
+	uint64_t more = 2 * seen_bytes(r);
+	int err = 0;
+
+	*may = r->cap_seen < 2 * (size_t)SEEN_MAX &&
+	       kept(r) - r->bins_bytes - (r->store ? rp_store_bytes(r->store) : 0) + more <=
+		       r->room / 3 * 2;
+	if (*may && !r->exact)
+		err = fold(r, more);
+	*may = *may && kept(r) + more <= r->room;
+	return err;
+}
 
 /* Was this key there before? A set of 64-bit numbers, at most half full. */
 static int seen(struct rp_report *r, uint64_t key, bool *before)
 {
+	bool grow = !r->cap_seen;
 	size_t at;
+	int err = 0;
 
 	*before = false;
 	key += !key; /* 0 is an empty place */
-	if (2 * r->n_seen >= r->cap_seen && r->cap_seen < 2 * (size_t)SEEN_MAX) {
+	if (!grow && 2 * r->n_seen >= r->cap_seen)
+		err = may_grow(r, &grow);
+	if (err)
+		return err;
+	if (grow) {
 		size_t cap = r->cap_seen ? 2 * r->cap_seen : 1024;
 		uint64_t *t = calloc(cap, sizeof(*t));
 
@@ -88,42 +153,46 @@ static void host_of_name(const char *path, char *host, size_t size)
 	}
 }
 
-static int new_segment(struct rp_report *r, const char *host)
+static void new_segment(struct rp_report *r, const char *host)
 {
-	if (r->n_hosts == r->cap_hosts) {
-		size_t cap = r->cap_hosts ? 2 * r->cap_hosts : 64;
-		char **more = realloc(r->hosts, cap * sizeof(*more));
+	snprintf(r->host, sizeof(r->host), "%s", host);
+	r->segment++;
+	r->n_open = 0;
+}
 
-		if (!more)
-			return -ENOMEM;
-		r->hosts = more;
-		r->cap_hosts = cap;
-	}
-	r->hosts[r->n_hosts] = NULL;
-	if (host && *host) {
-		r->hosts[r->n_hosts] = strdup(host);
-		if (!r->hosts[r->n_hosts])
-			return -ENOMEM;
-	}
-	r->n_hosts++;
+/* A value of a group's key: text that is counted. */
+static int set_value(struct rp_report *r, char **to, const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	r->group_bytes -= *to ? strlen(*to) : 0;
+	r->group_bytes += strlen(copy);
+	free(*to);
+	*to = copy;
 	return 0;
 }
 
 /* The segment is over: this was its host. The next one is of the same file. */
 static int end_segment(struct rp_report *r, const char *host)
 {
-	char **h = &r->hosts[r->n_hosts - 1];
-	char *known = NULL;
-	int err;
+	char known[sizeof(r->host)];
+	int err = 0;
 
-	if (!*h && *host) {
-		*h = strdup(host);
-		return *h ? new_segment(r, NULL) : -ENOMEM;
+	for (size_t i = 0; !*r->host && *host && r->n_open && i < r->n && !err; i++) {
+		struct rp_group *g = &r->groups[i];
+
+		if (!g->host_open || g->segment != r->segment)
+			continue;
+		g->host_open = false;
+		for (unsigned k = 0; k < r->o->n_by && !err; k++)
+			if (r->o->by[k] == RP_BY_HOST)
+				err = set_value(r, &g->value[k], host);
 	}
-	if (*h)
-		known = strdup(*h);
-	err = new_segment(r, known);
-	free(known);
+	/* what the file's name says is so for all of it */
+	snprintf(known, sizeof(known), "%s", r->host);
+	new_segment(r, known);
 	return err;
 }
 
@@ -188,23 +257,26 @@ static bool is_group(const struct rp_group *g, const char *const *value, unsigne
 
 static struct rp_group *add_group(struct rp_report *r)
 {
-	struct rp_group *more;
+	struct rp_group *g = &r->groups[r->n];
 
-	if (r->n == r->cap) {
-		r->cap = r->cap ? 2 * r->cap : 16;
-		more = realloc(r->groups, r->cap * sizeof(*more));
-		if (!more)
-			return NULL;
-		r->groups = more;
-	}
-	memset(&r->groups[r->n], 0, sizeof(*more));
-	r->groups[r->n].canon = (uint32_t)r->n;
-	r->groups[r->n].first = r->groups[r->n].last = RP_NONE;
-	rp_metrics_init(&r->groups[r->n].sum);
-	return &r->groups[r->n++];
+	g->canon = (uint32_t)r->n++;
+	g->first = g->last = RP_NONE;
+	rp_metrics_init(&g->sum);
+	r->group_bytes += sizeof(*g) + 64 * r->o->n_by; /* 64: what malloc() has of a text */
+	return g;
 }
 
-/* The group at index GROUPS_MAX is all others. NULL: no memory. */
+struct rp_group *rp_group_other(struct rp_report *r)
+{
+	/* there is one place more than groups_max */
+	if (r->other == RP_REPORT_NO_GROUP) {
+		r->other = (uint32_t)r->n;
+		add_group(r)->other = true;
+	}
+	return &r->groups[r->other];
+}
+
+/* NULL: no memory. */
 static struct rp_group *group_of(struct rp_report *r, const struct rp_facts *f,
 				 const struct rp_line *l)
 {
@@ -221,75 +293,178 @@ static struct rp_group *group_of(struct rp_report *r, const struct rp_facts *f,
 		value[i] = value_of(o->by[i], f, l, room[i], sizeof(room[i]));
 		if (o->by[i] != RP_BY_HOST)
 			continue;
-		if (r->hosts[r->n_hosts - 1]) {
-			value[i] = r->hosts[r->n_hosts - 1];
+		if (*r->host) {
+			value[i] = r->host;
 		} else {
 			host_open = true;
-			segment = (uint32_t)r->n_hosts;
+			segment = r->segment;
 		}
 	}
 	hash = hash_of(value, o->n_by, segment);
 	for (at = hash & (r->index_cap - 1); r->index[at]; at = (at + 1) & (r->index_cap - 1))
 		if (is_group(&r->groups[r->index[at] - 1], value, o->n_by, segment, hash))
-			return &r->groups[r->index[at] - 1];
-	if (r->n >= GROUPS_MAX || r->bins_bytes > BINS_MAX) {
-		/* the last one is all others, once there is one */
-		if (!r->groups[r->n - 1].other) {
-			g = add_group(r);
-			if (!g)
-				return NULL;
-			g->other = true;
-		}
-		return &r->groups[r->n - 1];
-	}
+			return &r->groups[r->groups[r->index[at] - 1].canon];
+	if (r->n >= r->groups_max || r->group_bytes > r->room / 8)
+		return rp_group_other(r);
 	g = add_group(r);
-	if (!g)
-		return NULL;
 	g->hash = hash;
 	g->segment = segment;
 	g->host_open = host_open;
-	for (unsigned i = 0; i < o->n_by; i++) {
-		if (!*value[i])
-			continue;
-		g->value[i] = strdup(value[i]);
-		if (!g->value[i])
+	r->n_open += host_open;
+	for (unsigned i = 0; i < o->n_by; i++)
+		if (*value[i] && set_value(r, &g->value[i], value[i]))
 			return NULL;
-	}
-	r->index[at] = (uint32_t)r->n;
+	r->index[at] = (uint32_t)(g - r->groups) + 1;
 	return g;
 }
 
-static void name(struct rp_names *l, const char *s)
+static int name(struct rp_report *r, struct rp_names *l, const char *s, uint64_t n)
 {
+	struct rp_name *more;
+
 	for (unsigned i = 0; i < l->n; i++)
 		if (!strcmp(l->of[i].name, s)) {
-			l->of[i].count++;
-			return;
+			l->of[i].count += n;
+			return 0;
 		}
 	if (l->n == RP_NAMES_MAX || strlen(s) >= sizeof(l->of[0].name)) {
-		l->other++;
-		return;
+		l->other += n;
+		return 0;
+	}
+	if (l->n == l->cap) {
+		more = realloc(l->of, (l->cap + 4) * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		l->of = more;
+		l->cap += 4;
+		r->group_bytes += 4 * sizeof(*more);
 	}
 	snprintf(l->of[l->n].name, sizeof(l->of[0].name), "%s", s);
-	l->of[l->n++].count = 1;
+	l->of[l->n++].count = n;
+	return 0;
+}
+
+static int add_names(struct rp_report *r, struct rp_names *to, const struct rp_names *from)
+{
+	int err = 0;
+
+	to->other += from->other;
+	for (unsigned i = 0; i < from->n && !err; i++)
+		err = name(r, to, from->of[i].name, from->of[i].count);
+	return err;
+}
+
+static void drop_names(struct rp_report *r, struct rp_names *l)
+{
+	free(l->of);
+	r->group_bytes -= l->cap * sizeof(*l->of);
+	*l = (struct rp_names){ 0 };
 }
 
 /* ---- figures, exact and not ---- */
 
+static int open_bins(struct rp_report *r, struct rp_group *g)
+{
+	if (g->bins)
+		return 0;
+	g->bins = calloc(RP_METRIC_COUNT, sizeof(*g->bins));
+	if (!g->fig)
+		g->fig = calloc(1, sizeof(*g->fig));
+	if (!g->bins || !g->fig)
+		return -ENOMEM;
+	r->bins_bytes += RP_METRIC_COUNT * sizeof(*g->bins) + sizeof(*g->fig);
+	r->n_binned++;
+	return 0;
+}
+
+static int move_bins(struct rp_report *r, struct rp_bins *to, struct rp_bins *from)
+{
+	uint64_t before = to->bytes + from->bytes;
+	int err = rp_bins_move(to, from);
+
+	r->bins_bytes += to->bytes + from->bytes - before;
+	return err;
+}
+
+int rp_group_add(struct rp_report *r, struct rp_group *to, struct rp_group *from)
+{
+	int err = from->bins ? open_bins(r, to) : 0;
+
+	for (int m = 0; from->bins && m < RP_METRIC_COUNT && !err; m++)
+		err = move_bins(r, &to->bins[m], &from->bins[m]);
+	if (!err)
+		err = move_bins(r, &to->gap_bins, &from->gap_bins);
+	for (int m = 0; from->fig && to->fig && m < RP_METRIC_COUNT; m++)
+		for (int w = 0; w < RP_NO_VALUE_COUNT; w++)
+			to->fig->missing[m][w] += from->fig->missing[m][w];
+	if (!err)
+		err = add_names(r, &to->status, &from->status);
+	if (!err)
+		err = add_names(r, &to->finish, &from->finish);
+	to->requests += from->requests;
+	to->chunked += from->chunked;
+	for (int i = 0; i < RP_END_COUNT; i++)
+		to->ends[i] += from->ends[i];
+	if (to->first == RP_NONE || (from->first != RP_NONE && from->first < to->first))
+		to->first = from->first;
+	if (to->last == RP_NONE || (from->last != RP_NONE && from->last > to->last))
+		to->last = from->last;
+	rp_metrics_merge(&to->sum, &from->sum);
+	return err;
+}
+
+int rp_group_merge(struct rp_report *r, struct rp_group *to, struct rp_group *from)
+{
+	int err = rp_group_add(r, to, from);
+
+	from->canon = (uint32_t)(to - r->groups);
+	from->requests = 0;
+	drop_names(r, &from->status);
+	drop_names(r, &from->finish);
+	if (from->bins) {
+		r->bins_bytes -= RP_METRIC_COUNT * sizeof(*from->bins) + sizeof(*from->fig);
+		r->n_binned--;
+	}
+	free(from->bins);
+	free(from->fig);
+	from->bins = NULL;
+	from->fig = NULL;
+	return err;
+}
+
+/*
+ * Histograms that don't fit beside `spare`: the smallest group that has any goes to the others, until
+ * there is but one. That one fits: a metric has no more pages than there are powers of two
+ * of values that a line may have (scan.h).
+ */
+static int fold(struct rp_report *r, uint64_t spare)
+{
+	while (r->n_binned > 1 && need(r) + spare > r->room) {
+		struct rp_group *least = NULL, *other = rp_group_other(r);
+		int err;
+
+		for (size_t i = 0; i < r->n; i++) {
+			struct rp_group *g = &r->groups[i];
+
+			if (g->bins && g != other && (!least || g->requests < least->requests))
+				least = g;
+		}
+		if (!least)
+			break;
+		err = rp_group_merge(r, other, least);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
 static int add_bins(struct rp_report *r, struct rp_group *g, const struct rp_facts *f,
 		    const uint8_t *why)
 {
+	int err = open_bins(r, g);
 	double v;
-	int err;
 
-	if (!g->bins) {
-		g->bins = calloc(RP_METRIC_COUNT, sizeof(*g->bins));
-		g->fig = calloc(1, sizeof(*g->fig));
-		if (!g->bins || !g->fig)
-			return -ENOMEM;
-		r->bins_bytes += RP_METRIC_COUNT * sizeof(*g->bins) + sizeof(*g->fig);
-	}
-	for (int m = 0; m < RP_METRIC_COUNT; m++) {
+	for (int m = 0; m < RP_METRIC_COUNT && !err; m++) {
 		struct rp_bins *h = &g->bins[m];
 		size_t before;
 
@@ -299,13 +474,11 @@ static int add_bins(struct rp_report *r, struct rp_group *g, const struct rp_fac
 			g->fig->missing[m][rp_no_value((enum rp_metric)m, f, why)]++;
 			continue;
 		}
-		before = h->pages;
+		before = h->bytes;
 		err = rp_bins_add(h, v);
-		if (err)
-			return err;
-		r->bins_bytes += (h->pages - before) * RP_BINS_PAGE;
+		r->bins_bytes += h->bytes - before;
 	}
-	return 0;
+	return err ? err : fold(r, 0);
 }
 
 /* Too many to keep: from here on histograms. */
@@ -314,61 +487,94 @@ static int spill(struct rp_report *r)
 	struct rp_store_cursor *c = rp_store_cursor_new(r->store);
 	int err = c ? 0 : -ENOMEM;
 
+	r->exact = false;
 	for (size_t b = 0; b < rp_store_blocks(r->store) && !err; b++) {
 		struct rp_store_rows rows;
 
 		rp_store_block(c, b, &rows);
 		for (size_t i = 0; i < rows.n && !err; i++)
-			err = add_bins(r, &r->groups[rows.group[i]], &rows.f[i], rows.why[i]);
+			err = add_bins(r, &r->groups[r->groups[rows.group[i]].canon], &rows.f[i],
+				       rows.why[i]);
 		rp_store_drop(r->store, b);
 	}
 	rp_store_cursor_free(c);
-	if (err)
-		return err;
 	rp_store_free(r->store);
 	r->store = NULL;
-	r->exact = false;
-	return 0;
+	return err;
+}
+
+static int add_gap(struct rp_report *r, struct rp_group *g, int64_t ns)
+{
+	size_t before = g->gap_bins.bytes;
+	int err = rp_bins_add(&g->gap_bins, (double)ns);
+
+	r->bins_bytes += g->gap_bins.bytes - before;
+	return err;
+}
+
+static int spill_gaps(struct rp_report *r)
+{
+	struct rp_gaps *p = &r->gaps;
+	size_t at = 0;
+	int err = 0;
+
+	for (size_t k = 0; k < p->n_runs; k++) {
+		struct rp_group *g = &r->groups[r->groups[p->runs[k].group].canon];
+
+		for (uint32_t i = 0; i < p->runs[k].n && !err; i++)
+			err = add_gap(r, g, p->ns[at++]);
+	}
+	free(p->ns);
+	free(p->runs);
+	*p = (struct rp_gaps){ .exact = false };
+	return err;
+}
+
+static bool room_for(void **p, size_t *cap, size_t n, size_t size)
+{
+	size_t want = *cap ? *cap : 1024;
+	void *more;
+
+	if (n <= *cap)
+		return true;
+	while (want < n)
+		want *= 2;
+	more = realloc(*p, want * size);
+	if (!more)
+		return false;
+	*p = more;
+	*cap = want;
+	return true;
 }
 
 static int add_gaps(struct rp_report *r, struct rp_group *g, const struct rp_facts *f)
 {
+	struct rp_gaps *p = &r->gaps;
+	uint32_t group = (uint32_t)(g - r->groups);
 	int err = 0;
 
-	if (r->gaps_exact && r->gaps + f->n_icl > GAPS_MAX) {
-		for (size_t k = 0; k < r->n && !err; k++) {
-			struct rp_group *o = &r->groups[k];
-
-			for (size_t i = 0; i < o->n_gaps && !err; i++)
-				err = rp_bins_add(&o->gap_bins, (double)o->gaps[i]);
-			free(o->gaps);
-			o->gaps = NULL;
-			o->n_gaps = o->cap_gaps = 0;
-		}
-		r->gaps_exact = false;
-	}
-	r->gaps += f->n_icl;
-	if (!r->gaps_exact) {
+	if (!f->n_icl)
+		return 0;
+	/* cap may double; half of all is for the rest */
+	if (p->exact &&
+	    (p->n + f->n_icl > GAPS_MAX || (p->n + f->n_icl) * (2 * sizeof(*p->ns) + GAP_VALUES) +
+							   2 * p->n_runs * sizeof(*p->runs) >
+						   r->room / 2))
+		err = spill_gaps(r);
+	if (!p->exact) {
 		for (size_t i = 0; i < f->n_icl && !err; i++)
-			err = rp_bins_add(&g->gap_bins, (double)f->icl[i]);
+			err = add_gap(r, g, f->icl[i]);
 		return err;
 	}
-	if (err)
-		return err;
-	if (g->cap_gaps < g->n_gaps + f->n_icl) {
-		size_t cap = g->cap_gaps ? g->cap_gaps : 256;
-		int64_t *more;
-
-		while (cap < g->n_gaps + f->n_icl)
-			cap *= 2;
-		more = realloc(g->gaps, cap * sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		g->gaps = more;
-		g->cap_gaps = cap;
-	}
-	memcpy(g->gaps + g->n_gaps, f->icl, f->n_icl * sizeof(*f->icl));
-	g->n_gaps += f->n_icl;
+	if (!room_for((void **)&p->ns, &p->cap, p->n + f->n_icl, sizeof(*p->ns)) ||
+	    !room_for((void **)&p->runs, &p->cap_runs, p->n_runs + 1, sizeof(*p->runs)))
+		return -ENOMEM;
+	memcpy(p->ns + p->n, f->icl, f->n_icl * sizeof(*f->icl));
+	p->n += f->n_icl;
+	if (p->n_runs && p->runs[p->n_runs - 1].group == group)
+		p->runs[p->n_runs - 1].n += (uint32_t)f->n_icl;
+	else
+		p->runs[p->n_runs++] = (struct rp_gap_run){ group, (uint32_t)f->n_icl };
 	return 0;
 }
 
@@ -376,7 +582,7 @@ static int take(struct rp_report *r, const struct rp_facts *f, const struct rp_l
 {
 	struct rp_group *g = group_of(r, f, l);
 	char status[16];
-	int err = 0;
+	int err;
 
 	if (!g)
 		return -ENOMEM;
@@ -385,8 +591,9 @@ static int take(struct rp_report *r, const struct rp_facts *f, const struct rp_l
 	g->ends[f->end]++;
 	if (f->status)
 		snprintf(status, sizeof(status), "%d", f->status);
-	name(&g->status, f->status ? status : "none");
-	name(&g->finish, *f->finish_reason ? f->finish_reason : "none");
+	err = name(r, &g->status, f->status ? status : "none", 1);
+	if (!err)
+		err = name(r, &g->finish, *f->finish_reason ? f->finish_reason : "none", 1);
 	if (f->start_wall != RP_NONE) {
 		if (g->first == RP_NONE || f->start_wall < g->first)
 			g->first = f->start_wall;
@@ -394,23 +601,21 @@ static int take(struct rp_report *r, const struct rp_facts *f, const struct rp_l
 			g->last = f->start_wall;
 	}
 	rp_metrics_add(&g->sum, f, r->o->judged ? &r->o->slos : NULL);
-	if (f->icl && rp_error_class(f) == RP_ERROR_NONE) {
+	if (!err && f->icl && rp_error_class(f) == RP_ERROR_NONE) {
 		g->chunked++;
 		err = add_gaps(r, g, f);
 	}
-	if (err)
-		return err;
-	if (!r->store)
-		return add_bins(r, g, f, l->why);
+	if (err || !r->store)
+		return err ? err : add_bins(r, g, f, l->why);
 	err = rp_store_add(r->store, f, l->why, (uint32_t)(g - r->groups));
 	if (err == -ENOSPC) {
 		err = spill(r);
-		return err ? err : add_bins(r, g, f, l->why);
+		if (!err) /* it may have become one of the others */
+			err = add_bins(r, &r->groups[g->canon], f, l->why);
+		return err;
 	}
-	if (!err && !(rp_store_rows(r->store) % RP_STORE_ROWS) &&
-	    rp_store_bytes(r->store) + rp_store_rows(r->store) * SWEEP_ROW + FIXED +
-			    r->cap_seen * sizeof(*r->seen) + r->gaps * sizeof(int64_t) >
-		    r->o->memory)
+	/* gaps and files of any size may come with one record */
+	if (!err && need(r) > r->room)
 		err = spill(r);
 	return err;
 }
@@ -419,19 +624,27 @@ static int take(struct rp_report *r, const struct rp_facts *f, const struct rp_l
 
 int rp_report_init(struct rp_report *r, const struct rp_report_options *o)
 {
-	*r = (struct rp_report){ .o = o, .exact = true, .gaps_exact = true };
+	*r = (struct rp_report){ .o = o, .exact = true, .gaps.exact = true };
+	r->room = larger(o->memory / 2, o->memory > BASE ? o->memory - BASE : 0);
+	r->groups_max = r->room / 8 / (sizeof(*r->groups) + 64);
+	r->groups_max = r->groups_max < RP_REPORT_READING ? r->groups_max : RP_REPORT_READING;
+	r->groups_shown = (unsigned)larger(16, r->room / 4 / sizeof(struct rp_figures));
+	if (r->groups_shown > RP_REPORT_GROUPS)
+		r->groups_shown = RP_REPORT_GROUPS;
+	r->other = RP_REPORT_NO_GROUP;
 	r->store = rp_store_new();
-	r->index_cap = 4 * GROUPS_MAX;
+	r->index_cap = 4 * RP_REPORT_READING;
 	r->index = calloc(r->index_cap, sizeof(*r->index));
+	/* pages that nothing is in are none */
+	r->groups = calloc(r->groups_max + 1, sizeof(*r->groups));
 	/* so that nobody can make two records look like one */
 	if (getrandom(&r->seed, sizeof(r->seed), GRND_NONBLOCK) < 0)
 		r->seed = 0x243f6a8885a308d3ULL;
-	return r->store && r->index ? 0 : -ENOMEM;
+	return r->store && r->index && r->groups ? 0 : -ENOMEM;
 }
 
 int rp_report_read(struct rp_report *r, struct rp_reader *in,
-		   int (*each)(void *ctx, const struct rp_facts *f), void *ctx,
-		   const volatile int *stop)
+		   int (*each)(void *ctx, const struct rp_facts *f), void *ctx)
 {
 	struct rp_reader_room room = { 0 };
 	size_t file = SIZE_MAX, n;
@@ -439,18 +652,18 @@ int rp_report_read(struct rp_report *r, struct rp_reader *in,
 	struct rp_facts f;
 	const char *p;
 	char host[256];
-	int err;
+	int err = 0;
 
-	while ((err = rp_reader_next(in, &p, &n)) > 0 && !*stop) {
+	while (!rp_stopped && (err = rp_reader_next(in, &p, &n)) > 0) {
 		bool before;
 
 		if (rp_reader_index(in) != file) {
 			file = rp_reader_index(in);
 			host_of_name(rp_reader_file(in), host, sizeof(host));
-			err = new_segment(r, host);
-			if (err)
-				break;
+			new_segment(r, host);
 		}
+		if (!(r->records % 256))
+			r->reader_bytes = rp_reader_bytes(in);
 		err = rp_line_scan(p, n, &l);
 		if (!err)
 			err = rp_facts_of_line(&l, &f, &room);
@@ -491,7 +704,7 @@ int rp_report_read(struct rp_report *r, struct rp_reader *in,
 			break;
 	}
 	free(room.gaps.icl);
-	return err > 0 ? -EINTR : err;
+	return rp_stopped ? -EINTR : err;
 }
 
 static void free_group(struct rp_group *g)
@@ -501,9 +714,10 @@ static void free_group(struct rp_group *g)
 	for (int m = 0; g->bins && m < RP_METRIC_COUNT; m++)
 		rp_bins_free(&g->bins[m]);
 	rp_bins_free(&g->gap_bins);
+	free(g->status.of);
+	free(g->finish.of);
 	free(g->bins);
 	free(g->fig);
-	free(g->gaps);
 }
 
 void rp_report_free(struct rp_report *r)
@@ -511,11 +725,10 @@ void rp_report_free(struct rp_report *r)
 	for (size_t i = 0; i < r->n; i++)
 		free_group(&r->groups[i]);
 	free_group(&r->total);
-	for (size_t i = 0; i < r->n_hosts; i++)
-		free(r->hosts[i]);
-	free(r->hosts);
 	free(r->groups);
 	free(r->index);
 	free(r->seen);
+	free(r->gaps.ns);
+	free(r->gaps.runs);
 	rp_store_free(r->store);
 }

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,14 +156,6 @@ static const struct argp argp = { options, parse, "PATH... -o OUT", doc, childre
 
 /* ---- files that must not stay behind ---- */
 
-static volatile sig_atomic_t stopped;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	stopped = 1;
-}
-
 /* A directory with all that is in it. */
 static void remove_tree(const char *path, unsigned depth)
 {
@@ -258,7 +251,8 @@ static int put_in_place(const char *made, const char *out, bool dir)
 /* ---- the work ---- */
 
 struct counts {
-	uint64_t records, torn, foreign, longest; /* longest: bytes of a row */
+	uint64_t records, torn, foreign, unplaced;
+	uint64_t longest; /* bytes of a row */
 };
 
 static int put(int fd, const char *p, size_t n)
@@ -277,7 +271,7 @@ static int put(int fd, const char *p, size_t n)
 /*
  * All rows into a file first: of a pipe DuckDB keeps in memory whatever it has read.
  */
-static int pump(struct rp_reader *r, int fd, struct counts *c)
+static int pump(struct rp_reader *r, const char *partition, int fd, struct counts *c)
 {
 	struct rp_buf b = { 0 };
 	struct rp_line l;
@@ -286,7 +280,7 @@ static int pump(struct rp_reader *r, int fd, struct counts *c)
 	size_t n, before;
 	int e = 0;
 
-	while (!stopped && !e && (e = rp_reader_next(r, &p, &n)) > 0) {
+	while (!rp_stopped && !e && (e = rp_reader_next(r, &p, &n)) > 0) {
 		e = rp_line_scan(p, n, &l);
 		if (e) {
 			if (e == -EBADMSG)
@@ -294,6 +288,10 @@ static int pump(struct rp_reader *r, int fd, struct counts *c)
 			else if (!rp_line_summary(p, n, host, sizeof(host)))
 				c->foreign++;
 			e = 0;
+			continue;
+		}
+		if (partition && !rp_flat_partition_fits(partition, &l)) {
+			c->unplaced++;
 			continue;
 		}
 		before = b.n;
@@ -307,10 +305,10 @@ static int pump(struct rp_reader *r, int fd, struct counts *c)
 			b.n = 0;
 		}
 	}
-	if (!e && !stopped && b.n)
+	if (!e && !rp_stopped && b.n)
 		e = put(fd, b.p, b.n);
 	free(b.p);
-	return stopped ? -EINTR : e;
+	return rp_stopped ? -EINTR : e;
 }
 
 static void tell(const struct options *o, const struct rp_reader *r, const struct counts *c,
@@ -323,6 +321,9 @@ static void tell(const struct options *o, const struct rp_reader *r, const struc
 		rp_say("%llu lines were left out: %llu torn or broken, %llu that are no reqprobe.request/1, %llu longer than %u MiB",
 		       out, (unsigned long long)c->torn, (unsigned long long)c->foreign,
 		       (unsigned long long)st->too_long, RP_LINE_MAX >> 20);
+	if (c->unplaced)
+		rp_say("%llu records were left out: their --partition %s would be a directory with a name of more than %d bytes",
+		       (unsigned long long)c->unplaced, o->partition, NAME_MAX);
 	if (!o->quiet)
 		rp_say("%s: %llu records of %llu files, %llu that came more than once left out",
 		       o->out, (unsigned long long)result[0], (unsigned long long)st->files,
@@ -372,7 +373,7 @@ static int compact(const struct options *o)
 			 o->out);
 		goto cleanup;
 	}
-	e = rp_source_open(&o->s3, o->paths, o->n, &src, err, sizeof(err));
+	e = rp_source_open(&o->s3, o->paths, o->n, 0, &src, err, sizeof(err));
 	if (e)
 		goto cleanup;
 	e = -ENOMEM;
@@ -398,7 +399,7 @@ static int compact(const struct options *o)
 	}
 	staged = true;
 	fd = open(rows, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	e = fd < 0 ? -errno : pump(rp_source_reader(src), fd, &c);
+	e = fd < 0 ? -errno : pump(rp_source_reader(src), o->partition, fd, &c);
 	if (e && e != -EINTR)
 		snprintf(err, sizeof(err), "can't write %s: %s", rows, strerror(-e));
 	if (!e && !c.records) {
@@ -414,7 +415,7 @@ static int compact(const struct options *o)
 		e = sql.oom ? -ENOMEM : rp_duckdb_start(&db, sql.p, err, sizeof(err));
 	}
 	if (!e)
-		e = rp_duckdb_finish(&db, &stopped, result, err, sizeof(err));
+		e = rp_duckdb_finish(&db, &rp_stopped, result, err, sizeof(err));
 	if (!e) {
 		e = put_in_place(made, o->out, dir);
 		if (e)
@@ -458,7 +459,6 @@ int rp_compact(int argc, char **argv)
 		.row_group = 122880,
 		.threads = 2,
 	};
-	struct sigaction sa = { .sa_handler = on_signal };
 	int next = argc, status;
 
 	o.paths = calloc((size_t)argc + 1, sizeof(*o.paths));
@@ -472,9 +472,7 @@ int rp_compact(int argc, char **argv)
 			"compact: '%s' is not understood, or lacks its value; see reqprobe compact --help",
 			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	signal(SIGPIPE, SIG_IGN);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
+	rp_source_on_signals();
 	status = o.columns ? print_columns() : compact(&o);
 	free(o.paths);
 	return status;

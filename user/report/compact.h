@@ -45,6 +45,8 @@ struct rp_flat_out {
 void rp_flat_sql(struct rp_buf *b, const struct rp_flat_out *o);
 /* May it stand in --partition? NULL, or what is wrong with it. */
 const char *rp_flat_partition_wrong(const char *keys);
+/* Can each KEY=VALUE of the record be the name of a directory, as DuckDB writes it? */
+bool rp_flat_partition_fits(const char *keys, const struct rp_line *l);
 
 /* ---- duckdb.c: the engine ---- */
 

@@ -12,10 +12,11 @@
 #include <unistd.h>
 
 #include "report/compact.h"
+#include "report/source.h"
 
-#define HOW                                                                                       \
-	"compact needs DuckDB: python3 -m pip install duckdb, or its command line tool in PATH; " \
-	"--duckdb PATH names the tool or the Python that has the module"
+#define HOW                                                                                   \
+	"compact needs DuckDB: python3 -m venv ~/duckdb && ~/duckdb/bin/pip install duckdb, " \
+	"then --duckdb ~/duckdb/bin/python; or its command line tool, in PATH or by --duckdb"
 
 /* Nothing from the directory we are in may pass for the module. */
 #define PY_HEAD "import sys; sys.path[:] = [p for p in sys.path if p]; import duckdb; "
@@ -149,7 +150,11 @@ static bool answers(struct rp_duckdb *d)
 	d->python = is_python(d->path);
 	if (run(d, d->python ? py : tool))
 		return false;
-	ok = reap(d, NULL) == 0;
+	ok = reap(d, &rp_stopped) == 0;
+	if (d->pid > 0) { /* stopped, and it says nothing */
+		rp_duckdb_stop(d);
+		return false;
+	}
 	n = pread(d->out, text, sizeof(text) - 1, 0);
 	text[n > 0 ? n : 0] = 0;
 	close_all(d);

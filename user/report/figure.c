@@ -6,7 +6,7 @@
 
 #include "report/report.h"
 
-/* ---- groups whose host was not known while they were read ---- */
+/* ---- groups that are one: hosts are known now, and there may be too many ---- */
 
 static bool same(const struct rp_group *a, const struct rp_group *b, unsigned n)
 {
@@ -14,101 +14,6 @@ static bool same(const struct rp_group *a, const struct rp_group *b, unsigned n)
 		if (strcmp(a->value[i] ? a->value[i] : "", b->value[i] ? b->value[i] : "") != 0)
 			return false;
 	return a->other == b->other;
-}
-
-static void merge_names(struct rp_names *to, const struct rp_names *from)
-{
-	to->other += from->other;
-	for (unsigned i = 0; i < from->n; i++) {
-		unsigned k = 0;
-
-		while (k < to->n && strcmp(to->of[k].name, from->of[i].name) != 0)
-			k++;
-		if (k == RP_NAMES_MAX) {
-			to->other += from->of[i].count;
-			continue;
-		}
-		if (k == to->n)
-			to->of[to->n++] = from->of[i];
-		else
-			to->of[k].count += from->of[i].count;
-	}
-}
-
-static int merge_bins(struct rp_group *to, const struct rp_group *from)
-{
-	int err = 0;
-
-	if (from->bins && !to->bins) {
-		to->bins = calloc(RP_METRIC_COUNT, sizeof(*to->bins));
-		if (!to->bins)
-			return -ENOMEM;
-	}
-	for (int m = 0; from->bins && m < RP_METRIC_COUNT && !err; m++)
-		err = rp_bins_merge(&to->bins[m], &from->bins[m]);
-	if (!err)
-		err = rp_bins_merge(&to->gap_bins, &from->gap_bins);
-	for (int m = 0; from->fig && m < RP_METRIC_COUNT; m++)
-		for (int w = 0; w < RP_NO_VALUE_COUNT; w++)
-			to->fig->missing[m][w] += from->fig->missing[m][w];
-	return err;
-}
-
-static int merge_gaps(struct rp_group *to, const struct rp_group *from)
-{
-	int64_t *more;
-
-	if (!from->n_gaps)
-		return 0;
-	more = realloc(to->gaps, (to->n_gaps + from->n_gaps) * sizeof(*more));
-	if (!more)
-		return -ENOMEM;
-	to->gaps = more;
-	memcpy(to->gaps + to->n_gaps, from->gaps, from->n_gaps * sizeof(*more));
-	to->n_gaps += from->n_gaps;
-	to->cap_gaps = to->n_gaps;
-	return 0;
-}
-
-static int merge(struct rp_group *to, const struct rp_group *from)
-{
-	int err = merge_bins(to, from);
-
-	if (!err)
-		err = merge_gaps(to, from);
-	to->requests += from->requests;
-	to->chunked += from->chunked;
-	for (int i = 0; i < RP_END_COUNT; i++)
-		to->ends[i] += from->ends[i];
-	merge_names(&to->status, &from->status);
-	merge_names(&to->finish, &from->finish);
-	if (to->first == RP_NONE || (from->first != RP_NONE && from->first < to->first))
-		to->first = from->first;
-	if (to->last == RP_NONE || (from->last != RP_NONE && from->last > to->last))
-		to->last = from->last;
-	rp_metrics_merge(&to->sum, &from->sum);
-	return err;
-}
-
-static int name_hosts(struct rp_report *r)
-{
-	for (size_t i = 0; i < r->n; i++) {
-		struct rp_group *g = &r->groups[i];
-		const char *host;
-
-		if (!g->host_open)
-			continue;
-		host = r->hosts[g->segment - 1];
-		for (unsigned k = 0; host && k < r->o->n_by; k++) {
-			if (r->o->by[k] != RP_BY_HOST)
-				continue;
-			free(g->value[k]);
-			g->value[k] = strdup(host);
-			if (!g->value[k])
-				return -ENOMEM;
-		}
-	}
-	return 0;
 }
 
 static int more_requests(const void *a, const void *b)
@@ -126,40 +31,29 @@ static int more_requests(const void *a, const void *b)
 /* Each group's canon: the first that is the same, or the one of all others. */
 static int settle(struct rp_report *r)
 {
-	struct rp_group **list = calloc(r->n + 1, sizeof(struct rp_group *));
-	struct rp_group *other = NULL;
+	struct rp_group **list = calloc(r->n + 2, sizeof(struct rp_group *)), *other;
 	size_t n = 0;
-	int err = list ? name_hosts(r) : -ENOMEM;
+	int err = list ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < r->n && !err; i++) {
 		struct rp_group *g = &r->groups[i];
 		size_t k = 0;
 
+		if (g->canon != i)
+			continue;
 		while (k < n && !same(list[k], g, r->o->n_by))
 			k++;
-		if (k == n) {
+		if (k == n)
 			list[n++] = g;
-			other = g->other ? g : other;
-			continue;
-		}
-		g->canon = (uint32_t)(list[k] - r->groups);
-		err = merge(list[k], g);
-		free(g->fig);
-		g->fig = NULL;
+		else
+			err = rp_group_merge(r, list[k], g);
 	}
-	if (!err && n > RP_REPORT_GROUPS) {
+	if (!err && n > r->groups_shown) {
 		qsort(list, n, sizeof(struct rp_group *), more_requests);
-		if (!other)
-			other = list[RP_REPORT_GROUPS - 1];
-		other->other = true;
-		for (size_t k = RP_REPORT_GROUPS - 1; k < n && !err; k++) {
-			if (list[k] == other)
-				continue;
-			list[k]->canon = (uint32_t)(other - r->groups);
-			err = merge(other, list[k]);
-			free(list[k]->fig);
-			list[k]->fig = NULL;
-		}
+		other = rp_group_other(r);
+		for (size_t k = r->groups_shown - 1; k < n && !err; k++)
+			if (list[k] != other)
+				err = rp_group_merge(r, other, list[k]);
 	}
 	for (size_t i = 0; i < r->n && !err; i++) {
 		struct rp_group *g = &r->groups[i];
@@ -246,13 +140,22 @@ static int exact(struct rp_report *r, unsigned n_groups)
 	struct rp_store_cursor *c = rp_store_cursor_new(r->store);
 	double *scratch = NULL;
 	struct batch b = { .n = 0 };
-	unsigned wide;
+	unsigned wide = 0;
 	int err = -ENOMEM, m = 0;
 
-	held = rp_store_bytes(r->store) + r->gaps * sizeof(*r->groups->gaps) + (40u << 20);
-	room = r->o->memory > held ? r->o->memory - held : 0;
-	room /= (rows + 1) * sizeof(double);
-	wide = room > RP_METRIC_COUNT ? RP_METRIC_COUNT : room > 2 ? (unsigned)room - 1 : 2;
+	for (int k = 0; k < RP_METRIC_COUNT; k++) {
+		if (!rp_metric_per_request((enum rp_metric)k))
+			continue;
+		if (anywhere(r, k))
+			wide++;
+		else
+			b.no[b.n_no++] = (enum rp_metric)k;
+	}
+	held = rp_store_bytes(r->store) + r->group_bytes + r->bins_bytes + r->reader_bytes +
+	       r->gaps.n * sizeof(*r->gaps.ns) + n_groups * sizeof(struct rp_figures);
+	room = r->room / 16 * 15 > held ? r->room / 16 * 15 - held : 0;
+	room /= (rows + 1) * sizeof(double) + (r->n + 1) * sizeof(size_t);
+	wide = wide < room ? wide : room > 2 ? (unsigned)room - 1 : 1;
 	at = calloc(r->n + 1, sizeof(*at));
 	scratch = malloc((rows + 1) * sizeof(*scratch));
 	if (!c || !at || !scratch)
@@ -267,9 +170,6 @@ static int exact(struct rp_report *r, unsigned n_groups)
 		if (!b.v[j] || !b.filled[j])
 			goto cleanup;
 	}
-	for (int k = 0; k < RP_METRIC_COUNT; k++)
-		if (rp_metric_per_request((enum rp_metric)k) && !anywhere(r, k))
-			b.no[b.n_no++] = (enum rp_metric)k;
 	while (m < RP_METRIC_COUNT) {
 		b.n = 0;
 		for (; m < RP_METRIC_COUNT && b.n < wide; m++)
@@ -296,42 +196,51 @@ cleanup:
 	return err;
 }
 
-/* ---- histograms ---- */
+/* ---- gaps between chunks ---- */
 
-static int from_bins(struct rp_report *r)
+static int exact_gaps(struct rp_report *r)
 {
-	int err = 0;
+	struct rp_gaps *p = &r->gaps;
+	double *v = malloc((p->n + 1) * sizeof(*v)), *scratch = malloc((p->n + 1) * sizeof(*v));
+	size_t *at = calloc(r->n + 1, sizeof(*at)), *n = calloc(r->n + 1, sizeof(*n)), sum = 0;
+	const int64_t *ns = p->ns;
+	int err = v && scratch && at && n ? 0 : -ENOMEM;
 
+	for (size_t k = 0; k < p->n_runs && !err; k++)
+		n[r->groups[p->runs[k].group].canon] += p->runs[k].n;
 	for (size_t g = 0; g < r->n && !err; g++) {
-		if (!r->groups[g].fig)
-			continue;
-		for (int m = 0; r->groups[g].bins && m < RP_METRIC_COUNT; m++)
-			rp_bins_stats(&r->groups[g].bins[m], &r->groups[g].fig->stats[m]);
+		at[g] = sum;
+		sum += n[g];
+		n[g] = 0;
 	}
-	for (int m = 0; r->total.bins && m < RP_METRIC_COUNT; m++)
-		rp_bins_stats(&r->total.bins[m], &r->total.fig->stats[m]);
+	for (size_t k = 0; k < p->n_runs && !err; k++) {
+		uint32_t g = r->groups[p->runs[k].group].canon;
+
+		for (uint32_t i = 0; i < p->runs[k].n; i++)
+			v[at[g] + n[g]++] = (double)*ns++;
+	}
+	for (size_t g = 0; g < r->n && !err; g++)
+		if (r->groups[g].fig)
+			rp_stats_exact(v + at[g], n[g], scratch,
+				       &r->groups[g].fig->stats[RP_METRIC_INTER_CHUNK_LATENCY]);
+	if (!err)
+		rp_stats_exact(v, sum, scratch,
+			       &r->total.fig->stats[RP_METRIC_INTER_CHUNK_LATENCY]);
+	free(v);
+	free(scratch);
+	free(at);
+	free(n);
 	return err;
 }
 
-/* ---- gaps between chunks ---- */
+/* ---- histograms ---- */
 
-static int gaps_of(struct rp_report *r, struct rp_group *g)
+static void from_bins(const struct rp_report *r, struct rp_group *g)
 {
-	struct rp_stats_of *s = &g->fig->stats[RP_METRIC_INTER_CHUNK_LATENCY];
-	double *v;
-
-	if (!r->gaps_exact) {
-		rp_bins_stats(&g->gap_bins, s);
-		return 0;
-	}
-	v = malloc((2 * g->n_gaps + 1) * sizeof(*v));
-	if (!v)
-		return -ENOMEM;
-	for (size_t i = 0; i < g->n_gaps; i++)
-		v[i] = (double)g->gaps[i];
-	rp_stats_exact(v, g->n_gaps, v + g->n_gaps, s);
-	free(v);
-	return 0;
+	for (int m = 0; g->bins && m < RP_METRIC_COUNT; m++)
+		rp_bins_stats(&g->bins[m], &g->fig->stats[m]);
+	if (!r->gaps.exact)
+		rp_bins_stats(&g->gap_bins, &g->fig->stats[RP_METRIC_INTER_CHUNK_LATENCY]);
 }
 
 /* ---- over time ---- */
@@ -350,14 +259,14 @@ static int sweep(struct rp_report *r, struct rp_store_cursor *c, bool all)
 			uint32_t g = all ? 0 : r->groups[rows.group[i]].canon;
 
 			if (!w[g])
-				w[g] = rp_sweep_new(r->o->memory);
+				w[g] = rp_sweep_new(r->room);
 			if (!w[g])
 				err = -ENOMEM;
 			else if (rp_sweep_add(w[g], &rows.f[i]) == -ENOMEM)
 				err = -ENOMEM;
 		}
-		if (all) /* nobody needs it again */
-			rp_store_drop(r->store, b);
+		/* nobody needs it again, and its room is needed */
+		rp_store_drop(r->store, b);
 	}
 	for (size_t g = 0; g < r->n && !err; g++) {
 		struct rp_group *to = all ? &r->total : &r->groups[g];
@@ -414,20 +323,16 @@ int rp_report_figures(struct rp_report *r)
 	r->series_known = r->store != NULL;
 	rp_store_free(r->store);
 	r->store = NULL;
-	for (size_t i = 0; i < r->n && !err; i++) {
-		struct rp_figures *f = r->groups[i].fig;
-
-		if (!f)
-			continue;
-		err = merge(&r->total, &r->groups[i]);
-		/* merge() adds them up for histograms, and here for all */
-		if (!err)
-			err = gaps_of(r, &r->groups[i]);
-	}
+	/* a group's histograms are its figures before they become those of all */
+	for (size_t i = 0; i < r->n && !err; i++)
+		if (r->groups[i].fig) {
+			from_bins(r, &r->groups[i]);
+			err = rp_group_add(r, &r->total, &r->groups[i]);
+		}
 	if (!err)
-		err = gaps_of(r, &r->total);
-	if (!err && !r->exact)
-		err = from_bins(r);
+		from_bins(r, &r->total);
+	if (!err && r->gaps.exact)
+		err = exact_gaps(r);
 	if (!err && r->exact && n == 1) {
 		memcpy(r->total.fig->stats, only->fig->stats, sizeof(only->fig->stats));
 		memcpy(only->fig->series, r->total.fig->series, sizeof(only->fig->series));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* flat.c - the columns of compact's Parquet files, a row of them, and DuckDB's SQL. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,13 +169,14 @@ static void quoted(struct rp_buf *b, const char *s)
 
 static const struct {
 	const char *name, *sql;
+	enum rp_leaf leaf; /* where there is no sql */
 } keys[] = {
-	{ "day", "strftime(make_timestamp_ns(start_unix_ns), '%Y-%m-%d')" },
-	{ "hour", "strftime(make_timestamp_ns(start_unix_ns), '%H')" },
-	{ "model", "" },
-	{ "operation", "" },
-	{ "engine_name", "" },
-	{ "server_address", "" },
+	{ "day", "strftime(make_timestamp_ns(start_unix_ns), '%Y-%m-%d')", 0 },
+	{ "hour", "strftime(make_timestamp_ns(start_unix_ns), '%H')", 0 },
+	{ "model", "", RP_LEAF_MODEL },
+	{ "operation", "", RP_LEAF_OPERATION },
+	{ "engine_name", "", RP_LEAF_ENGINE_NAME },
+	{ "server_address", "", RP_LEAF_SERVER_ADDRESS },
 };
 #define N_KEYS (sizeof(keys) / sizeof(*keys))
 
@@ -202,6 +204,29 @@ const char *rp_flat_partition_wrong(const char *list)
 		if (!*p)
 			return NULL;
 	}
+}
+
+bool rp_flat_partition_fits(const char *list, const struct rp_line *l)
+{
+	for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',') {
+		size_t k = find_key(p, strcspn(p, ",")), n;
+		/* room for more than can fit: what is cut is too long in any case */
+		char text[NAME_MAX + 2];
+
+		if (k == N_KEYS || *keys[k].sql)
+			continue;
+		rp_slice_text(&l->v[keys[k].leaf], text, sizeof(text));
+		n = strlen(keys[k].name) + 1;
+		/* %XX for all but these */
+		for (const char *c = text; *c; c++)
+			n += (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+					     (*c >= '0' && *c <= '9') || strchr("_-.~", *c) ?
+				     1 :
+				     3;
+		if (n > NAME_MAX)
+			return false;
+	}
+	return true;
 }
 
 /* The columns as they are read: what is computed is left out. */

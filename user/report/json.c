@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* json.c - a report as reqprobe.report/1: docs/schema/report-1.schema.json. */
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "report/report.h"
@@ -144,6 +146,14 @@ static void members(struct rp_buf *b, bool *any, const struct rp_report *r,
 			rp_buf_u64(b, g->sum.slo_met[i]);
 		}
 		LIT(b, "]");
+		key(b, any, "slos_unknown");
+		LIT(b, "[");
+		for (unsigned i = 0; i < r->o->slos.n; i++) {
+			if (i)
+				LIT(b, ",");
+			rp_buf_u64(b, g->sum.slo_unknown[i]);
+		}
+		LIT(b, "]");
 	}
 	key(b, any, "metrics");
 	LIT(b, "{");
@@ -196,9 +206,30 @@ static void input(struct rp_buf *b, const struct rp_report *r, const struct rp_r
 	LIT(b, "}");
 }
 
-void rp_report_put(struct rp_buf *b, const struct rp_report *r, const struct rp_reader_stats *in)
+/* What there is so far: a report of many groups is long. */
+static void flush(struct rp_buf *b, FILE *f)
+{
+	if (!b->oom && b->n)
+		fwrite(b->p, 1, b->n, f);
+	b->n = 0;
+}
+
+static void limits(struct rp_buf *b, const struct rp_report *r)
+{
+	bool any = false;
+
+	LIT(b, "{");
+	count(b, &any, "memory", r->o->memory);
+	count(b, &any, "groups", r->groups_shown);
+	count(b, &any, "requests_in_others",
+	      r->other == RP_REPORT_NO_GROUP ? 0 : r->groups[r->other].requests);
+	LIT(b, "}");
+}
+
+int rp_report_put(FILE *f, const struct rp_report *r, const struct rp_reader_stats *in)
 {
 	bool any = true, first = true;
+	struct rp_buf all = { 0 }, *b = &all;
 
 	LIT(b, "{\"schema\":\"reqprobe.report/1\",\"reqprobe\":\"" RP_VERSION "\",\"input\":");
 	input(b, r, in);
@@ -231,6 +262,8 @@ void rp_report_put(struct rp_buf *b, const struct rp_report *r, const struct rp_
 	LIT(b, "]");
 	key(b, &any, "exact");
 	rp_put_bool(b, r->exact);
+	key(b, &any, "limits");
+	limits(b, r);
 	key(b, &any, "total");
 	LIT(b, "{");
 	any = false;
@@ -261,6 +294,10 @@ void rp_report_put(struct rp_buf *b, const struct rp_report *r, const struct rp_
 		}
 		members(b, &any, r, g);
 		LIT(b, "}");
+		flush(b, f);
 	}
 	LIT(b, "]}\n");
+	flush(b, f);
+	free(all.p);
+	return all.oom ? -ENOMEM : 0;
 }

@@ -2,6 +2,7 @@
 /* main.c - the verb report. */
 #include <argp.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const char doc[] =
 	"requests, a million in the default; else at most 0.2 % off, and marked. A figure that "
 	"some requests have not says of how many it is, and why. Metrics are described in "
 	"docs/metrics.md, --json in docs/schema/report-1.schema.json. Exit status: 0 done, 1 "
-	"nothing to report or not written, 2 wrong usage. See reqprobe(8).";
+	"nothing to report, not written or stopped, 2 wrong usage. See reqprobe(8).";
 
 static const struct argp_option options[] = {
 	{ "json", OPT_JSON, 0, 0, "One JSON object instead of tables", 0 },
@@ -42,7 +43,7 @@ static const struct argp_option options[] = {
 	{ "aiperf", OPT_AIPERF, "DIR", 0,
 	  "Write the requests as AIPerf does: profile_export.jsonl, profile_export_aiperf.json",
 	  0 },
-	{ "memory", OPT_MEMORY, "SIZE", 0, "Memory for exact percentiles (default 256M)", 0 },
+	{ "memory", OPT_MEMORY, "SIZE", 0, "Memory that may be taken (default 256M)", 0 },
 	{ "help", 'h', 0, 0, "Say this", -1 },
 	{ 0 },
 };
@@ -165,14 +166,6 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 static const struct argp_child children[] = { { &rp_s3_argp, 0, "A store:", 1 }, { 0 } };
 static const struct argp argp = { options, parse, "PATH...", doc, children, NULL, NULL };
 
-static volatile int stopped;
-
-static void on_signal(int sig)
-{
-	(void)sig;
-	stopped = 1;
-}
-
 static unsigned width_of(void)
 {
 	struct winsize w;
@@ -192,24 +185,30 @@ static void left_out(const struct rp_report *r, const struct rp_reader_stats *in
 		       (unsigned long long)r->foreign, (unsigned long long)in->too_long,
 		       RP_LINE_MAX >> 20);
 	if (r->unchecked)
-		rp_say("%llu records may have come before: only so many are kept to look them up in",
+		rp_say("%llu records may have come before: --memory holds no more to look them up in",
 		       (unsigned long long)r->unchecked);
+}
+
+/* What --memory cost, beside what is marked where it stands. */
+static void groups_left_out(const struct rp_report *r)
+{
+	if (r->other != RP_REPORT_NO_GROUP)
+		rp_say("%llu requests are together as all others: more groups than %s",
+		       (unsigned long long)r->groups[r->other].requests,
+		       r->exact && r->groups_max == RP_REPORT_READING &&
+				       r->groups_shown == RP_REPORT_GROUPS ?
+			       "are told apart" :
+			       "--memory holds");
 }
 
 static int print(const struct rp_report *r, const struct rp_reader_stats *in)
 {
-	struct rp_buf b = { 0 };
 	int err = 0;
 
-	if (r->o->json) {
-		rp_report_put(&b, r, in);
-		if (!b.oom)
-			fwrite(b.p, 1, b.n, stdout);
-		err = b.oom ? -ENOMEM : 0;
-		free(b.p);
-	} else {
+	if (r->o->json)
+		err = rp_report_put(stdout, r, in);
+	else
 		rp_report_show(stdout, r, in, width_of());
-	}
 	errno = EIO;
 	if (!err && (fflush(stdout) || ferror(stdout)))
 		err = -errno;
@@ -228,12 +227,12 @@ static int run(const struct rp_report_options *o)
 	int e = rp_report_init(&r, o);
 
 	if (!e)
-		e = rp_source_open(&o->s3, o->paths, o->n, &src, err, sizeof(err));
+		e = rp_source_open(&o->s3, o->paths, o->n, o->memory, &src, err, sizeof(err));
 	if (!e && o->aiperf)
 		e = rp_aiperf_open(o->aiperf, o->judged ? &o->slos : NULL, &a, err, sizeof(err));
 	if (e)
 		goto cleanup;
-	e = rp_report_read(&r, rp_source_reader(src), a ? rp_aiperf_record : NULL, a, &stopped);
+	e = rp_report_read(&r, rp_source_reader(src), a ? rp_aiperf_record : NULL, a);
 	in = rp_reader_stats(rp_source_reader(src));
 	if (e)
 		goto cleanup;
@@ -246,6 +245,8 @@ static int run(const struct rp_report_options *o)
 		goto cleanup;
 	}
 	e = rp_report_figures(&r);
+	if (!e)
+		groups_left_out(&r);
 	if (!e && a)
 		e = rp_aiperf_finish(a, &r.total, r.exact, err, sizeof(err));
 	if (!e && a && rp_aiperf_left_out(a))
@@ -258,7 +259,7 @@ static int run(const struct rp_report_options *o)
 	}
 cleanup:
 	if (e == -EINTR)
-		rp_say("stopped");
+		rp_say("stopped: there is no report");
 	else if (e && e != -EALREADY)
 		rp_say("%s", *err ? err : strerror(-e));
 	rp_aiperf_close(a);
@@ -276,7 +277,6 @@ int rp_report(int argc, char **argv)
 		.until = RP_NONE,
 		.memory = 256ULL << 20,
 	};
-	struct sigaction sa = { .sa_handler = on_signal };
 	int next = argc, status;
 
 	o.paths = calloc((size_t)argc + 1, sizeof(*o.paths));
@@ -290,8 +290,10 @@ int rp_report(int argc, char **argv)
 			"report: '%s' is not understood, or lacks its value; see reqprobe report --help",
 			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
 	signal(SIGPIPE, SIG_IGN);
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
+	rp_source_on_signals();
+	/* What is large goes back to the kernel as soon as it is freed, whatever was freed
+	 * before: --memory counts on it. */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	status = run(&o);
 	free(o.paths);
 	return status;

@@ -10,20 +10,29 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "run.h"
 
 #define IN_SIZE (256u << 10)
 #define BUF_SIZE (1u << 20)
-#define DIR_DEPTH 16
+#define WINDOW_LOG_MIN 23 /* 8 MiB, what a decoder should take (RFC 8878) */
+#define WINDOW_LOG_MAX 27 /* 128 MiB: what the zstd tool itself takes */
 
 enum kind { PLAIN, GZIP, ZSTD };
 
 struct rp_reader {
 	char **files;
 	size_t n, cap, at; /* at: the one to be opened next */
-	rp_reader_fetch fetch;
-	void *ctx;
+	struct rp_reader_options o;
+	uint64_t names; /* bytes of them */
+	/* directories that were read: a set, at most half full */
+	struct place {
+		dev_t dev;
+		ino_t ino;
+		bool used;
+	} * dirs;
+	size_t n_dirs, cap_dirs;
 	struct rp_reader_stats stats;
 	/* the open file */
 	int fd; /* -1: none */
@@ -44,9 +53,37 @@ struct rp_reader {
 
 /* ---- which files ---- */
 
+/* What malloc() and the list have of each. */
+#define NAME_COST 32
+
+uint64_t rp_reader_names_max(uint64_t memory)
+{
+	return memory ? memory / 8 : UINT64_MAX;
+}
+
+static bool stopped(const struct rp_reader *r)
+{
+	return r->o.stop && *r->o.stop;
+}
+
+/* *held: bytes of names beside those of the list; -EFBIG: too many. */
+static char *keep(struct rp_reader *r, const char *name, uint64_t held, int *err)
+{
+	char *copy = NULL;
+
+	if (r->names + held + strlen(name) + NAME_COST > rp_reader_names_max(r->o.memory))
+		*err = -EFBIG;
+	else
+		copy = strdup(name);
+	if (!copy && !*err)
+		*err = -ENOMEM;
+	return copy;
+}
+
 static int add(struct rp_reader *r, const char *path)
 {
-	char **more;
+	char **more, *copy;
+	int err = 0;
 
 	if (r->n == RP_READER_FILES)
 		return -EFBIG;
@@ -57,8 +94,12 @@ static int add(struct rp_reader *r, const char *path)
 			return -ENOMEM;
 		r->files = more;
 	}
-	r->files[r->n] = strdup(path);
-	return r->files[r->n] && ++r->n ? 0 : -ENOMEM;
+	copy = keep(r, path, 0, &err);
+	if (!copy)
+		return err;
+	r->names += strlen(copy) + NAME_COST;
+	r->files[r->n++] = copy;
+	return 0;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -79,31 +120,116 @@ bool rp_reader_is_log(const char *name)
 	       ends_with(name, ".jsonl.zst");
 }
 
-static int add_dir(struct rp_reader *r, const char *dir, unsigned depth)
+/* 1: it was there before, by a link. */
+static int note_dir(struct rp_reader *r, const struct stat *st)
 {
-	struct dirent **names = NULL;
-	int n = scandir(dir, &names, NULL, alphasort), err = n < 0 ? -errno : 0;
+	size_t at;
 
-	for (int i = 0; i < n; i++) {
-		const char *name = names[i]->d_name;
-		char *path = NULL;
-		struct stat st;
+	if (2 * r->n_dirs >= r->cap_dirs) {
+		size_t cap = r->cap_dirs ? 2 * r->cap_dirs : 64, n = r->cap_dirs;
+		struct place *old = r->dirs;
 
-		if (!err && *name != '.') {
-			if (asprintf(&path, "%s/%s", dir, name) < 0) {
-				path = NULL;
-				err = -ENOMEM;
-			} else if (stat(path, &st) == 0) {
-				if (S_ISDIR(st.st_mode) && depth < DIR_DEPTH)
-					err = add_dir(r, path, depth + 1);
-				else if (S_ISREG(st.st_mode) && rp_reader_is_log(name))
-					err = add(r, path);
-			}
-			free(path);
+		r->dirs = calloc(cap, sizeof(*r->dirs));
+		if (!r->dirs) {
+			r->dirs = old;
+			return -ENOMEM;
 		}
-		free(names[i]);
+		r->cap_dirs = cap;
+		r->n_dirs = 0;
+		for (size_t i = 0; i < n; i++)
+			if (old[i].used)
+				note_dir(r, &(struct stat){ .st_dev = old[i].dev,
+							    .st_ino = old[i].ino });
+		r->names += (cap - n) * sizeof(*old);
+		free(old);
 	}
-	free(names);
+	for (at = (st->st_ino * 0x9e3779b97f4a7c15ULL >> 32) & (r->cap_dirs - 1); r->dirs[at].used;
+	     at = (at + 1) & (r->cap_dirs - 1))
+		if (r->dirs[at].dev == st->st_dev && r->dirs[at].ino == st->st_ino)
+			return 1;
+	r->dirs[at] = (struct place){ st->st_dev, st->st_ino, true };
+	r->n_dirs++;
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcoll(*(char *const *)a, *(char *const *)b);
+}
+
+struct listing {
+	char **name;
+	size_t n, cap;
+	uint64_t bytes;
+};
+
+static int list_dir(struct rp_reader *r, const char *dir, uint64_t held, struct listing *l)
+{
+	DIR *d = opendir(dir);
+	struct dirent *e;
+	int err = 0;
+
+	if (!d)
+		return -errno;
+	while (!err && !stopped(r) && (errno = 0, e = readdir(d))) {
+		if (*e->d_name == '.')
+			continue;
+		if (l->n == l->cap) {
+			size_t cap = l->cap ? 2 * l->cap : 64;
+			char **more = realloc(l->name, cap * sizeof(*more));
+
+			if (!more) {
+				err = -ENOMEM;
+				break;
+			}
+			l->name = more;
+			l->cap = cap;
+		}
+		l->name[l->n] = keep(r, e->d_name, held + l->bytes, &err);
+		if (l->name[l->n]) {
+			l->bytes += strlen(e->d_name) + NAME_COST;
+			l->n++;
+		}
+	}
+	if (!err && errno && !stopped(r))
+		err = -errno;
+	closedir(d);
+	if (l->n)
+		qsort(l->name, l->n, sizeof(*l->name), by_name);
+	return err ? err : stopped(r) ? -EINTR : 0;
+}
+
+static int add_dir(struct rp_reader *r, const char *dir, const struct stat *st, unsigned depth,
+		   uint64_t held)
+{
+	struct listing l = { 0 };
+	int err = note_dir(r, st);
+
+	if (err)
+		return err < 0 ? err : 0;
+	err = list_dir(r, dir, held, &l);
+	for (size_t i = 0; i < l.n; i++) {
+		char *path = NULL;
+		struct stat is;
+
+		if (!err && stopped(r))
+			err = -EINTR;
+		if (!err && asprintf(&path, "%s/%s", dir, l.name[i]) < 0) {
+			path = NULL;
+			err = -ENOMEM;
+		}
+		if (!err && stat(path, &is) == 0) {
+			if (S_ISREG(is.st_mode) && rp_reader_is_log(l.name[i]))
+				err = add(r, path);
+			else if (S_ISDIR(is.st_mode) && depth == RP_READER_DEPTH)
+				r->stats.too_deep++;
+			else if (S_ISDIR(is.st_mode))
+				err = add_dir(r, path, &is, depth + 1, held + l.bytes);
+		}
+		free(path);
+		free(l.name[i]);
+	}
+	free(l.name);
 	return err;
 }
 
@@ -113,12 +239,12 @@ static int add_path(struct rp_reader *r, const char *path, char *err, size_t err
 	size_t before = r->n;
 	int e;
 
-	if (!strcmp(path, "-") || (r->fetch && strstr(path, "://"))) {
+	if (!strcmp(path, "-") || (r->o.fetch && strstr(path, "://"))) {
 		e = add(r, path);
 	} else if (stat(path, &st) < 0) {
 		e = -errno;
 	} else if (S_ISDIR(st.st_mode)) {
-		e = add_dir(r, path, 0);
+		e = add_dir(r, path, &st, 0, 0);
 		if (!e && r->n == before) {
 			snprintf(err, errlen,
 				 "%s: no request logs in it (*.jsonl, *.jsonl.gz, *.jsonl.zst)",
@@ -128,14 +254,19 @@ static int add_path(struct rp_reader *r, const char *path, char *err, size_t err
 	} else {
 		e = add(r, path);
 	}
-	if (e == -EFBIG)
+	if (e == -EFBIG && r->n < RP_READER_FILES)
+		snprintf(
+			err, errlen,
+			"%s: more files than there is room for their names: %zu with --memory %lluM",
+			path, r->n, (unsigned long long)r->o.memory >> 20);
+	else if (e == -EFBIG)
 		snprintf(err, errlen, "%s: more than %u files", path, RP_READER_FILES);
 	else if (e)
 		snprintf(err, errlen, "%s: %s", path, strerror(-e));
 	return e;
 }
 
-int rp_reader_open(const char *const *paths, size_t n, rp_reader_fetch fetch, void *ctx,
+int rp_reader_open(const char *const *paths, size_t n, const struct rp_reader_options *o,
 		   struct rp_reader **out, char *err, size_t errlen)
 {
 	struct rp_reader *r = calloc(1, sizeof(*r));
@@ -144,8 +275,8 @@ int rp_reader_open(const char *const *paths, size_t n, rp_reader_fetch fetch, vo
 	*out = NULL;
 	if (r) {
 		r->fd = -1;
-		r->fetch = fetch;
-		r->ctx = ctx;
+		if (o)
+			r->o = *o;
 		r->cap_buf = BUF_SIZE;
 		r->buf = malloc(BUF_SIZE + 1);
 		r->in = malloc(IN_SIZE);
@@ -161,8 +292,16 @@ int rp_reader_open(const char *const *paths, size_t n, rp_reader_fetch fetch, vo
 		rp_reader_close(r);
 		return e;
 	}
+	if (r->stats.too_deep)
+		rp_say("%llu directories are left out: more than %d inside each other",
+		       (unsigned long long)r->stats.too_deep, RP_READER_DEPTH);
 	*out = r;
 	return 0;
+}
+
+size_t rp_reader_bytes(const struct rp_reader *r)
+{
+	return r->names + (r->zd ? ZSTD_sizeof_DCtx(r->zd) : 0);
 }
 
 const char *rp_reader_file(const struct rp_reader *r)
@@ -218,6 +357,15 @@ static ssize_t more_in(struct rp_reader *r)
 	return n;
 }
 
+static int window_log(const struct rp_reader *r)
+{
+	int w = WINDOW_LOG_MAX;
+
+	while (r->o.memory && w > WINDOW_LOG_MIN && 1ULL << w > r->o.memory / 4)
+		w--;
+	return w;
+}
+
 static int start_file(struct rp_reader *r)
 {
 	ssize_t n;
@@ -234,8 +382,7 @@ static int start_file(struct rp_reader *r)
 		r->zd = ZSTD_createDCtx();
 		if (!r->zd)
 			return -ENOMEM;
-		/* 128 MiB: what the zstd tool itself takes */
-		ZSTD_DCtx_setParameter(r->zd, ZSTD_d_windowLogMax, 27);
+		ZSTD_DCtx_setParameter(r->zd, ZSTD_d_windowLogMax, window_log(r));
 		r->kind = ZSTD;
 	} else if (r->in_n >= 2 && r->in[0] == 0x1f && r->in[1] == 0x8b) {
 		memset(&r->z, 0, sizeof(r->z));
@@ -246,7 +393,8 @@ static int start_file(struct rp_reader *r)
 	return 0;
 }
 
-/* -EBADMSG: the compressed data is broken, -ENODATA: it ends too early. */
+/* -EBADMSG: the compressed data is broken, -ENODATA: it ends too early, -E2BIG: its window
+ * is larger than there is memory for. */
 static ssize_t gunzip(struct rp_reader *r, char *to, size_t room)
 {
 	for (;;) {
@@ -303,7 +451,9 @@ static ssize_t unzstd(struct rp_reader *r, char *to, size_t room)
 		e = ZSTD_decompressStream(r->zd, &out, &in);
 		r->in_at = in.pos;
 		if (ZSTD_isError(e))
-			return -EBADMSG;
+			return ZSTD_getErrorCode(e) == ZSTD_error_frameParameter_windowTooLarge ?
+				       -E2BIG :
+				       -EBADMSG;
 		r->ended = e == 0;
 		r->full = e && out.pos == room;
 		if (out.pos)
@@ -347,7 +497,7 @@ static const char *shown(const char *path)
 	return strcmp(path, "-") != 0 ? path : "standard input";
 }
 
-/* 1: one is open, 0: there is none left, -EINTR. */
+/* 1: one is open, 0: there is none left, -EINTR. A FIFO waits in open() for who writes it. */
 static int next_file(struct rp_reader *r)
 {
 	while (r->at < r->n) {
@@ -357,8 +507,8 @@ static int next_file(struct rp_reader *r)
 
 		if (!strcmp(path, "-")) {
 			r->fd = STDIN_FILENO;
-		} else if (r->fetch && strstr(path, "://")) {
-			r->fd = r->fetch(r->ctx, path, err, sizeof(err));
+		} else if (r->o.fetch && strstr(path, "://")) {
+			r->fd = r->o.fetch(r->o.ctx, path, err, sizeof(err));
 		} else {
 			r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 			if (r->fd < 0)
@@ -379,6 +529,8 @@ static int next_file(struct rp_reader *r)
 		} else {
 			e = r->fd;
 			r->fd = -1;
+			if (e == -EINTR || stopped(r))
+				return -EINTR;
 		}
 		r->stats.unread++;
 		rp_say("%s: %s; it is left out", shown(path), *err ? err : strerror(-e));
@@ -395,6 +547,9 @@ static void broken(struct rp_reader *r, int e)
 		rp_say("%s ends inside its compressed data: what came before counts", path);
 	else if (e == -EBADMSG)
 		rp_say("%s: its compressed data is broken: what came before counts", path);
+	else if (e == -E2BIG)
+		rp_say("%s: it was compressed with a window of more than %llu MiB: what came before counts; a larger --memory reads it, up to 128 MiB",
+		       path, 1ULL << (window_log(r) - 20));
 	else
 		rp_say("%s: %s: what came before counts", path, strerror(-e));
 }
@@ -404,13 +559,16 @@ static int fill(struct rp_reader *r)
 {
 	ssize_t n;
 
+	if (stopped(r))
+		return -EINTR;
 	if (r->pos) {
 		memmove(r->buf, r->buf + r->pos, r->len - r->pos);
 		r->len -= r->pos;
 		r->pos = 0;
 	}
 	if (r->len == r->cap_buf) {
-		size_t cap = 2 * r->cap_buf;
+		/* never far above the longest line */
+		size_t cap = r->cap_buf < RP_LINE_MAX ? 2 * r->cap_buf : r->cap_buf + BUF_SIZE;
 		char *buf = realloc(r->buf, cap + 1);
 
 		if (!buf)
@@ -495,6 +653,7 @@ void rp_reader_close(struct rp_reader *r)
 	for (size_t i = 0; i < r->n; i++)
 		free(r->files[i]);
 	free(r->files);
+	free(r->dirs);
 	free(r->buf);
 	free(r->in);
 	free(r);

@@ -38,7 +38,8 @@ enum rp_by {
 };
 extern const char *const rp_by_names[RP_BY_COUNT];
 
-#define RP_REPORT_GROUPS 256 /* told apart in the end; the smallest beyond are one */
+#define RP_REPORT_READING 4096 /* groups while reading: hosts are not all known yet */
+#define RP_REPORT_GROUPS 256   /* told apart in the end at most; the smallest beyond are one */
 
 struct rp_report_options {
 	const char **paths;
@@ -65,13 +66,14 @@ unsigned rp_no_value(enum rp_metric m, const struct rp_facts *f, const uint8_t *
 
 /* Names that occur, with counts; beyond the limit "other". */
 #define RP_NAMES_MAX 32
+struct rp_name {
+	char name[32];
+	uint64_t count;
+};
 struct rp_names {
-	unsigned n;
+	unsigned n, cap;
 	uint64_t other;
-	struct {
-		char name[32];
-		uint64_t count;
-	} of[RP_NAMES_MAX];
+	struct rp_name *of;
 };
 
 /* One group's figures. */
@@ -95,40 +97,70 @@ struct rp_group {
 	uint64_t hash;
 	uint32_t segment, canon; /* of the input, for the host; the group it is part of */
 	bool host_open;		 /* the host is not known yet */
-	int64_t *gaps;		 /* exact, while they are few */
-	size_t n_gaps, cap_gaps;
-	struct rp_bins *bins; /* RP_METRIC_COUNT of them, beyond what can be exact */
+	struct rp_bins *bins;	 /* RP_METRIC_COUNT of them, beyond what can be exact */
 	struct rp_bins gap_bins;
+};
+
+/* Gaps between chunks, exact while they are few: in the order they were read. */
+struct rp_gaps {
+	bool exact;
+	int64_t *ns;
+	size_t n, cap;
+	struct rp_gap_run {
+		uint32_t group, n; /* so many of this group */
+	} * runs;
+	size_t n_runs, cap_runs;
 };
 
 struct rp_report {
 	const struct rp_report_options *o;
 	struct rp_store *store; /* NULL: no longer exact */
 	struct rp_group *groups;
-	size_t n, cap;
+	size_t n;
 	struct rp_group total; /* after rp_report_figures() */
-	bool exact, gaps_exact, series_known;
+	bool exact, series_known;
+	struct rp_gaps gaps;
 	uint64_t records, duplicates, unchecked, outside, torn, foreign;
-	uint64_t sweep_coarse;
+	/* What --memory leaves beside the program itself, and how many groups that is room
+	 * for: while reading, in the end. */
+	uint64_t room;
+	size_t groups_max;
+	unsigned groups_shown;
 	/* private */
+	uint32_t other;	 /* the group of all others, RP_REPORT_NO_GROUP: none yet */
 	uint32_t *index; /* hash table of groups */
 	size_t index_cap;
 	uint64_t *seen; /* keys of records */
 	size_t n_seen, cap_seen;
 	uint64_t seed;
-	char **hosts; /* of segments, NULL unknown */
-	size_t n_hosts, cap_hosts;
-	uint64_t gaps, bins_bytes;
+	char host[256];	  /* of the segment, "" unknown */
+	uint32_t segment; /* its number, from 1 */
+	size_t n_open;	  /* groups of it whose host is not known */
+	size_t n_binned;  /* groups with histograms */
+	/* bytes: of groups, of their histograms, of the reader */
+	uint64_t group_bytes, bins_bytes, reader_bytes;
 };
+#define RP_REPORT_NO_GROUP UINT32_MAX
 
 /* ---- collect.c ---- */
+/*
+ * o->memory bounds what is kept of the logs, whatever is in them. As it fills up, first
+ * gaps between chunks, then all figures become histograms; the smallest groups become one
+ * with all others when histograms don't fit either; records that can't be remembered to
+ * look others up in are counted (unchecked).
+ */
 int rp_report_init(struct rp_report *r, const struct rp_report_options *o);
-/* All lines; each taken record is told to `each` as well, if not NULL. -ENOMEM, or what
- * each returned. *stop is looked at. */
+/* All lines; each taken record is told to `each` as well, if not NULL. -ENOMEM, -EINTR, or
+ * what each returned. */
 int rp_report_read(struct rp_report *r, struct rp_reader *in,
-		   int (*each)(void *ctx, const struct rp_facts *f), void *ctx,
-		   const volatile int *stop);
+		   int (*each)(void *ctx, const struct rp_facts *f), void *ctx);
 void rp_report_free(struct rp_report *r);
+/* For figure.c. What is in a group is in another one, too; its histograms move. -ENOMEM. */
+int rp_group_add(struct rp_report *r, struct rp_group *to, struct rp_group *from);
+/* A group becomes part of another, its canon. -ENOMEM. */
+int rp_group_merge(struct rp_report *r, struct rp_group *to, struct rp_group *from);
+/* The group of all others. NULL: no memory. */
+struct rp_group *rp_group_other(struct rp_report *r);
 
 /* ---- figure.c ---- */
 /* Statistics of all groups and of the total; the store is spent. -ENOMEM. */
@@ -137,7 +169,8 @@ int rp_report_figures(struct rp_report *r);
 /* ---- show.c, json.c ---- */
 void rp_report_show(FILE *f, const struct rp_report *r, const struct rp_reader_stats *in,
 		    unsigned width);
-void rp_report_put(struct rp_buf *b, const struct rp_report *r, const struct rp_reader_stats *in);
+/* -ENOMEM, or what writing failed with. */
+int rp_report_put(FILE *f, const struct rp_report *r, const struct rp_reader_stats *in);
 
 /* ---- aiperf.c: profile_export.jsonl and profile_export_aiperf.json ---- */
 struct rp_aiperf;

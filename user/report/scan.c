@@ -195,11 +195,19 @@ static inline bool digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-static const char *number_end(const char *p, bool *integer)
+struct number {
+	bool integer;
+	bool odd; /* negative, with an exponent, or with more digits than a duration has */
+};
+
+static const char *number_end(const char *p, struct number *k)
 {
-	*integer = true;
+	const char *digits;
+
+	*k = (struct number){ true, *p == '-' };
 	if (*p == '-')
 		p++;
+	digits = p;
 	if (*p == '0')
 		p++;
 	else if (digit(*p))
@@ -207,15 +215,17 @@ static const char *number_end(const char *p, bool *integer)
 			p++;
 	else
 		return NULL;
+	k->odd |= p - digits > 11; /* RP_LINE_MS_MAX */
 	if (*p == '.') {
-		*integer = false;
+		k->integer = false;
 		if (!digit(*++p))
 			return NULL;
 		while (digit(*p))
 			p++;
 	}
 	if (*p == 'e' || *p == 'E') {
-		*integer = false;
+		k->integer = false;
+		k->odd = true;
 		p++;
 		if (*p == '+' || *p == '-')
 			p++;
@@ -241,6 +251,7 @@ static const char *value_end(const char *p)
 {
 	uint64_t object = 0; /* bit d: level d is an object */
 	unsigned depth = 0;
+	struct number k;
 	bool b;
 
 	for (;;) {
@@ -270,7 +281,7 @@ static const char *value_end(const char *p)
 		} else if (*p == 'n') {
 			p = word_end(p, "null", 4);
 		} else {
-			p = number_end(p, &b);
+			p = number_end(p, &k);
 		}
 		if (!p)
 			return NULL;
@@ -309,6 +320,22 @@ key:
 
 /* ---- members ---- */
 
+static bool whole(const char *p, const char *end, const struct number *k)
+{
+	return k->integer && *p != '-' && end - p <= RP_LINE_DIGITS;
+}
+
+/* p: a number and what follows it in JSON. */
+static bool real(const char *p, const struct number *k, bool duration)
+{
+	double d;
+
+	if (!k->odd)
+		return true;
+	d = strtod(p, NULL);
+	return duration ? d >= 0 && d < RP_LINE_MS_MAX : fabs(d) < RP_LINE_REAL_MAX;
+}
+
 static const char *array_end(const char *p, enum rp_leaf_type type)
 {
 	bool b;
@@ -316,14 +343,17 @@ static const char *array_end(const char *p, enum rp_leaf_type type)
 	p = blanks(p + 1);
 	if (*p == ']')
 		return p + 1;
-	for (;;) {
-		b = true;
-		p = blanks(p);
+	for (unsigned n = 0; n < RP_LINE_LIST_MAX; n++) {
+		const char *start;
+		struct number k;
+
+		p = start = blanks(p);
 		if (type == RP_LEAF_AS)
 			p = *p == '"' ? string_end(p, &b) : NULL;
 		else
-			p = number_end(p, &b);
-		if (!p || (type == RP_LEAF_AI && !b))
+			p = number_end(p, &k);
+		if (!p || (type == RP_LEAF_AI && !whole(start, p, &k)) ||
+		    (type == RP_LEAF_AD && !real(start, &k, true)))
 			return NULL;
 		p = blanks(p);
 		if (*p == ']')
@@ -331,13 +361,24 @@ static const char *array_end(const char *p, enum rp_leaf_type type)
 		if (*p++ != ',')
 			return NULL;
 	}
+	return NULL;
+}
+
+static bool is_duration(unsigned leaf)
+{
+	enum rp_field_type t;
+
+	if (leaf < RP_LEAF_FIELDS)
+		return false;
+	t = rp_field_defs[leaf - RP_LEAF_FIELDS].type;
+	return t == RP_T_NS || t == RP_T_US;
 }
 
 static const char *leaf_value(struct scan *s, unsigned i, const char *p)
 {
 	struct rp_slice *v = &s->l->v[i];
 	const char *end = NULL;
-	bool b;
+	struct number k;
 
 	v->p = NULL;
 	v->escaped = false;
@@ -349,12 +390,14 @@ static const char *leaf_value(struct scan *s, unsigned i, const char *p)
 			end = string_end(p, &v->escaped);
 		break;
 	case RP_LEAF_I:
-		end = number_end(p, &b);
-		if (!b)
+		end = number_end(p, &k);
+		if (end && !whole(p, end, &k))
 			return NULL;
 		break;
 	case RP_LEAF_D:
-		end = number_end(p, &b);
+		end = number_end(p, &k);
+		if (end && !real(p, &k, is_duration(i)))
+			return NULL;
 		break;
 	case RP_LEAF_B:
 		end = *p == 't' ? word_end(p, "true", 4) : word_end(p, "false", 5);
@@ -795,14 +838,15 @@ bool rp_slice_fixed(const struct rp_slice *s, unsigned decimals, int64_t *v)
 bool rp_slice_each_ns(const struct rp_slice *s, void (*fn)(void *ctx, int64_t ns), void *ctx)
 {
 	const char *p = s->p, *end;
+	struct number k;
 	int64_t v;
-	bool ok = true, b;
+	bool ok = true;
 
 	if (!p)
 		return false;
 	end = p + s->n;
 	for (p = blanks(p + 1); p < end - 1;) {
-		const char *e = number_end(p, &b);
+		const char *e = number_end(p, &k);
 
 		if (!e)
 			return false;
@@ -837,7 +881,7 @@ bool rp_time_parse(const char *p, size_t n, int64_t *ns)
 	    !two(p + 14, &mi) || p[16] != ':' || !two(p + 17, &sec) || p[n - 1] != 'Z')
 		return false;
 	y += c * 100;
-	if (y < 1970 || y > 2261 || mo < 1 || mo > 12 || d < 1 || d > month_days[mo - 1] ||
+	if (y < 1970 || y > 2199 || mo < 1 || mo > 12 || d < 1 || d > month_days[mo - 1] ||
 	    h > 23 || mi > 59 || sec > 60)
 		return false;
 	if (n > 20) {

@@ -107,6 +107,16 @@ struct rp_slice {
 	bool escaped; /* a string with a backslash in it */
 };
 
+/*
+ * What figures of a line may be: whole numbers from 0 to below 10^15, durations from 0 to
+ * below 10^11 ms (three years), other numbers below 10^15 either way. A line with others
+ * is none that reqprobe wrote: it is broken. So no sum of a few of them overflows.
+ */
+#define RP_LINE_DIGITS 15
+#define RP_LINE_MS_MAX 1e11
+#define RP_LINE_REAL_MAX 1e15
+#define RP_LINE_LIST_MAX (1u << 17) /* numbers in a list; the daemon writes 2^16 at most */
+
 #define RP_LINE_MAX (16u << 20) /* bytes of a line that are read; longer ones are none of ours */
 
 struct rp_line {
@@ -118,8 +128,8 @@ struct rp_line {
 
 /*
  * p[n] must be readable and hold '\n' or NUL; n <= RP_LINE_MAX. What `l` points to is
- * inside p. 0; -EBADMSG: no JSON object, torn, or a member of another type than the
- * schema's; -ENOMSG: JSON, but no reqprobe.request/1. A member that comes twice: the
+ * inside p. 0; -EBADMSG: no JSON object, torn, a member of another type than the
+ * schema's, or a number out of its range; -ENOMSG: JSON, but no reqprobe.request/1. A member that comes twice: the
  * last counts.
  */
 int rp_line_scan(const char *p, size_t n, struct rp_line *l);
@@ -136,7 +146,8 @@ bool rp_slice_double(const struct rp_slice *s, double *v);
  * a number with more digits, or an exponent, is rounded. false: null, negative or
  * beyond int64. */
 bool rp_slice_fixed(const struct rp_slice *s, unsigned decimals, int64_t *v);
-/* "2026-11-29T14:57:30.123456789Z" in ns since 1970; 0 to 9 digits of a fraction. */
+/* "2026-11-29T14:57:30.123456789Z" in ns since 1970; 0 to 9 digits of a fraction; until the
+ * year 2200, so that a duration can be added. */
 bool rp_slice_time(const struct rp_slice *s, int64_t *ns);
 /* The same of a text of n bytes without quotes. */
 bool rp_time_parse(const char *p, size_t n, int64_t *ns);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "report/report.h"
+#include "sink/sink.h"
 
 /* What a narrow table can do without, the last first. */
 static const struct column {
@@ -52,11 +53,44 @@ static double cell(const struct column *c, const struct rp_stats_of *s)
 	}
 }
 
+/* Does it steer a terminal, or the order of what stands beside it, or is it unseen?
+ * Controls of both sets (Unicode's Cc), its format characters (Cf), its line ends. */
+static bool steers(uint32_t c)
+{
+	static const struct {
+		uint32_t from, to;
+	} them[] = {
+		{ 0, 0x1f },	      { 0x7f, 0x9f },	    { 0xad, 0xad },
+		{ 0x600, 0x605 },     { 0x61c, 0x61c },	    { 0x6dd, 0x6dd },
+		{ 0x70f, 0x70f },     { 0x890, 0x891 },	    { 0x8e2, 0x8e2 },
+		{ 0x180e, 0x180e },   { 0x200b, 0x200f },   { 0x2028, 0x202e },
+		{ 0x2060, 0x206f },   { 0xfeff, 0xfeff },   { 0xfff9, 0xfffb },
+		{ 0x110bd, 0x110bd }, { 0x110cd, 0x110cd }, { 0x13430, 0x1343f },
+		{ 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a }, { 0xe0000, 0xe007f },
+	};
+
+	for (size_t i = 0; i < sizeof(them) / sizeof(*them); i++)
+		if (c >= them[i].from && c <= them[i].to)
+			return true;
+	return false;
+}
+
 /* Text from a log: nothing of it may steer a terminal. */
 static void text(FILE *f, const char *s)
 {
-	for (; *s; s++)
-		fputc((unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s, f);
+	while (*s) {
+		const unsigned char *u = (const unsigned char *)s;
+		int n = rp_utf8_len(u);
+		uint32_t c = n == 1 ? *u : n == 2 ? *u & 0x1f : n == 3 ? *u & 0xf : *u & 7;
+
+		for (int i = 1; i < n; i++)
+			c = c << 6 | (u[i] & 0x3f);
+		if (n < 1 || steers(c))
+			fputc('?', f);
+		else
+			fwrite(s, 1, (size_t)n, f);
+		s += n < 1 ? 1 : n;
+	}
 }
 
 static uint64_t missing(const struct rp_group *g, enum rp_metric m, unsigned *main_reason)
@@ -290,10 +324,21 @@ static void totals(FILE *f, const struct rp_report *r, const struct rp_group *g)
 	for (unsigned i = 0; r->o->judged && i < r->o->slos.n; i++) {
 		const struct rp_metric_def *d = &rp_metric_defs[r->o->slos.slo[i].metric];
 
-		fprintf(f, "  %s %s %g %s: met by %llu\n", d->tag,
+		fprintf(f, "  %s %s %g %s: met by %llu", d->tag,
 			d->flags & RP_METRIC_FLAG(LARGER_IS_BETTER) ? ">=" : "<=",
 			r->o->slos.slo[i].shown, d->display, (unsigned long long)g->sum.slo_met[i]);
+		if (g->sum.slo_unknown[i])
+			fprintf(f, ", unknown of %llu", (unsigned long long)g->sum.slo_unknown[i]);
+		fputc('\n', f);
 	}
+	if (r->o->judged && g->sum.unjudged)
+		fprintf(f, "  %llu requests lack a figure and miss none: neither good nor missed\n",
+			(unsigned long long)g->sum.unjudged);
+	if (g->sum.no_prompt || g->sum.no_completion)
+		fprintf(f,
+			"  in no total of tokens, as nobody tells them: input %llu, output %llu requests\n",
+			(unsigned long long)g->sum.no_prompt,
+			(unsigned long long)g->sum.no_completion);
 	for (size_t i = 0; i < sizeof(over_time) / sizeof(*over_time); i++) {
 		const struct rp_sweep_stats *s = &g->fig->series[over_time[i] - RP_SWEEP_FIRST];
 
@@ -339,7 +384,7 @@ void rp_report_show(FILE *f, const struct rp_report *r, const struct rp_reader_s
 		fprintf(f,
 			"too many for --memory: percentiles are at most %.1f %% off, series over time unknown\n",
 			100 * RP_BINS_ERROR);
-	else if (!r->gaps_exact)
+	else if (!r->gaps.exact)
 		fprintf(f, "percentiles of inter_chunk_latency are at most %.1f %% off\n",
 			100 * RP_BINS_ERROR);
 	for (size_t i = 0; i < r->n; i++) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #define BUCKETS 16
@@ -23,8 +24,38 @@ struct rp_source {
 	size_t n, cap;
 	struct bucket bucket[BUCKETS];
 	unsigned n_buckets;
-	int err; /* of a listing */
+	int err;		 /* of a listing */
+	uint64_t memory, listed; /* bytes of names that the stores told */
 };
+
+/* ---- a signal ---- */
+
+volatile sig_atomic_t rp_stopped;
+
+static void on_signal(int sig)
+{
+	/* A signal just before read() or open() waits would be in vain: it comes again. */
+	static const struct itimerval again = { { 0, 100000 }, { 0, 100000 } };
+	int err = errno;
+
+	if (sig != SIGALRM) {
+		rp_stopped = 1;
+		setitimer(ITIMER_REAL, &again, NULL);
+	}
+	errno = err;
+}
+
+void rp_source_on_signals(void)
+{
+	struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART */
+
+	sigaction(SIGINT, &sa, NULL);
+	sigaction(SIGTERM, &sa, NULL);
+	sigaction(SIGHUP, &sa, NULL);
+	sigaction(SIGALRM, &sa, NULL);
+}
+
+/* ---- names ---- */
 
 static int add(struct rp_source *s, const char *name)
 {
@@ -68,8 +99,10 @@ static int bucket_of(struct rp_source *s, const char *url, struct bucket **b, co
 	memcpy((*b)->url, url, n);
 	(*b)->url[n] = 0;
 	e = rp_s3_open((*b)->url, s->o, &(*b)->s3, err, errlen);
-	if (!e)
-		s->n_buckets++;
+	if (e)
+		return e;
+	rp_s3_stop((*b)->s3, &rp_stopped);
+	s->n_buckets++;
 	return e;
 }
 
@@ -83,8 +116,14 @@ static int on_object(void *ctx, const struct rp_s3_object *o)
 	struct listing *l = ctx;
 	char name[sizeof(l->b->url) + RP_S3_KEY_MAX + 2];
 
+	if (rp_stopped)
+		return l->s->err = -EINTR;
 	if (!rp_reader_is_log(o->key))
 		return 0;
+	/* it is here, and in the reader */
+	l->s->listed += 2 * (strlen(o->key) + sizeof(l->b->url));
+	if (l->s->listed > rp_reader_names_max(l->s->memory))
+		return l->s->err = -EFBIG;
 	snprintf(name, sizeof(name), "%s/%s", l->b->url, o->key);
 	l->s->err = add(l->s, name);
 	return l->s->err;
@@ -103,7 +142,12 @@ static int list(struct rp_source *s, const char *url, char *err, size_t errlen)
 		return r;
 	l.b = b;
 	r = rp_s3_list(b->s3, key, on_object, &l, &e);
-	if (s->err)
+	if (r == -ECANCELED && rp_stopped)
+		s->err = -EINTR;
+	if (s->err == -EFBIG)
+		snprintf(err, errlen, "%s: more logs than there is room for their names: %zu", url,
+			 s->n);
+	else if (s->err)
 		snprintf(err, errlen, "%s: %s", url, strerror(-s->err));
 	else if (r)
 		snprintf(err, errlen, "%s", e.line);
@@ -161,14 +205,18 @@ static int fetch(void *ctx, const char *name, char *err, size_t errlen)
 }
 
 int rp_source_open(const struct rp_s3_options *o, const char *const *paths, size_t n,
-		   struct rp_source **out, char *err, size_t errlen)
+		   uint64_t memory, struct rp_source **out, char *err, size_t errlen)
 {
+	struct rp_reader_options ro = { .fetch = fetch, .memory = memory, .stop = &rp_stopped };
 	struct rp_source *s = calloc(1, sizeof(*s));
 	int e = s ? 0 : -ENOMEM;
 
 	*out = NULL;
-	if (s)
+	if (s) {
 		s->o = o;
+		s->memory = memory;
+		ro.ctx = s;
+	}
 	for (size_t i = 0; i < n && !e; i++)
 		e = strncmp(paths[i], SCHEME, sizeof(SCHEME) - 1) != 0 ?
 			    add(s, paths[i]) :
@@ -176,7 +224,7 @@ int rp_source_open(const struct rp_s3_options *o, const char *const *paths, size
 	if (e == -ENOMEM)
 		snprintf(err, errlen, "no memory");
 	if (!e)
-		e = rp_reader_open((const char *const *)s->names, s->n, fetch, s, &s->reader, err,
+		e = rp_reader_open((const char *const *)s->names, s->n, &ro, &s->reader, err,
 				   errlen);
 	if (e) {
 		rp_source_close(s);

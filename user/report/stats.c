@@ -199,14 +199,28 @@ void rp_stats_exact(double *v, size_t n, double *scratch, struct rp_stats_of *s)
 /* ---- histogram ---- */
 
 #define PARTS 256
+#define PAGE_BYTES (PARTS * sizeof(uint32_t))
 #define OCTAVE_MIN (-64)
+
+static bool pages(struct rp_bins *h, int sign)
+{
+	if (h->part[sign])
+		return true;
+	h->part[sign] = calloc(RP_BINS_OCTAVES, sizeof(*h->part[sign]));
+	if (h->part[sign])
+		h->bytes += RP_BINS_OCTAVES * sizeof(*h->part[sign]);
+	return h->part[sign] != NULL;
+}
 
 static bool page(struct rp_bins *h, int sign, int e)
 {
+	if (!pages(h, sign))
+		return false;
 	if (h->part[sign][e])
 		return true;
-	h->part[sign][e] = calloc(1, RP_BINS_PAGE);
-	h->pages += h->part[sign][e] != NULL;
+	h->part[sign][e] = calloc(1, PAGE_BYTES);
+	if (h->part[sign][e])
+		h->bytes += PAGE_BYTES;
 	return h->part[sign][e] != NULL;
 }
 
@@ -278,32 +292,41 @@ void rp_bins_stats(const struct rp_bins *h, struct rp_stats_of *s)
 	s->avg = h->mean;
 	s->std = sqrt(h->m2 / (double)h->n);
 	s->error = RP_BINS_ERROR;
-	for (int e = RP_BINS_OCTAVES - 1; e >= 0; e--)
+	for (int e = RP_BINS_OCTAVES - 1; h->part[1] && e >= 0; e--)
 		for (int i = PARTS - 1; h->part[1][e] && i >= 0; i--)
 			if (h->part[1][e][i])
 				cell(&w, -middle(e, i), h->part[1][e][i]);
 	if (h->zero)
 		cell(&w, 0, h->zero);
-	for (int e = 0; e < RP_BINS_OCTAVES; e++)
+	for (int e = 0; h->part[0] && e < RP_BINS_OCTAVES; e++)
 		for (int i = 0; h->part[0][e] && i < PARTS; i++)
 			if (h->part[0][e][i])
 				cell(&w, middle(e, i), h->part[0][e][i]);
 }
 
-int rp_bins_merge(struct rp_bins *to, const struct rp_bins *from)
+int rp_bins_move(struct rp_bins *to, struct rp_bins *from)
 {
 	double d = from->mean - to->mean, n = (double)to->n + (double)from->n;
 
 	if (!from->n)
 		return 0;
 	for (int sign = 0; sign < 2; sign++)
-		for (int e = 0; e < RP_BINS_OCTAVES; e++) {
-			if (!from->part[sign][e])
+		for (int e = 0; from->part[sign] && e < RP_BINS_OCTAVES; e++) {
+			uint32_t *p = from->part[sign][e];
+
+			if (!p)
 				continue;
-			if (!page(to, sign, e))
+			if (!pages(to, sign))
 				return -ENOMEM;
+			from->part[sign][e] = NULL;
+			if (!to->part[sign][e]) {
+				to->part[sign][e] = p;
+				to->bytes += PAGE_BYTES;
+				continue;
+			}
 			for (int i = 0; i < PARTS; i++)
-				to->part[sign][e][i] += from->part[sign][e][i];
+				to->part[sign][e][i] += p[i];
+			free(p);
 		}
 	to->min = to->n && to->min < from->min ? to->min : from->min;
 	to->max = to->n && to->max > from->max ? to->max : from->max;
@@ -314,13 +337,16 @@ int rp_bins_merge(struct rp_bins *to, const struct rp_bins *from)
 	to->zero += from->zero;
 	to->sum += from->sum;
 	to->clamped += from->clamped;
+	rp_bins_free(from);
 	return 0;
 }
 
 void rp_bins_free(struct rp_bins *h)
 {
-	for (int sign = 0; sign < 2; sign++)
-		for (int e = 0; e < RP_BINS_OCTAVES; e++)
+	for (int sign = 0; sign < 2; sign++) {
+		for (int e = 0; h->part[sign] && e < RP_BINS_OCTAVES; e++)
 			free(h->part[sign][e]);
+		free(h->part[sign]);
+	}
 	*h = (struct rp_bins){ 0 };
 }

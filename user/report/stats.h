@@ -34,18 +34,17 @@ void rp_stats_exact(double *v, size_t n, double *scratch, struct rp_stats_of *s)
 #define RP_BINS_OCTAVES 128	  /* from 2^-64 to 2^64, both signs apart; zero is exact */
 struct rp_bins {
 	uint64_t n, zero;
-	double sum, min, max, mean, m2;	    /* mean and m2 by Welford */
-	uint32_t *part[2][RP_BINS_OCTAVES]; /* positive, negative; NULL: empty */
-	uint64_t clamped;		    /* beyond the octaves: in the outermost part */
-	size_t pages;			    /* of RP_BINS_PAGE bytes each */
+	double sum, min, max, mean, m2; /* mean and m2 by Welford */
+	uint32_t **part[2];		/* positive, negative: RP_BINS_OCTAVES pages; NULL: empty */
+	uint64_t clamped;		/* beyond the octaves: in the outermost part */
+	size_t bytes;			/* of memory, beside this struct */
 };
-#define RP_BINS_PAGE (256 * sizeof(uint32_t))
 /* -ENOMEM: v is not in it. Zero at first. */
 int rp_bins_add(struct rp_bins *h, double v);
 /* Percentiles by nearest rank, at most RP_BINS_ERROR off, never outside min and max. */
 void rp_bins_stats(const struct rp_bins *h, struct rp_stats_of *s);
-/* to += from. -ENOMEM: some of it. */
-int rp_bins_merge(struct rp_bins *to, const struct rp_bins *from);
+/* to += from, whose memory moves over; from is zero afterwards. -ENOMEM: some of it. */
+int rp_bins_move(struct rp_bins *to, struct rp_bins *from);
 void rp_bins_free(struct rp_bins *h);
 
 #endif

@@ -125,6 +125,7 @@ struct packed {
 
 struct block {
 	uint32_t rows;
+	uint32_t size; /* of bytes */
 	struct packed col[N_COLUMNS];
 	uint8_t *bytes;
 };
@@ -167,7 +168,8 @@ struct rp_store *rp_store_new(void)
 		rp_store_free(s);
 		return NULL;
 	}
-	s->size = sizeof(*s) + N_COLUMNS * sizeof(*s->cell);
+	s->size = sizeof(*s) + N_COLUMNS * sizeof(*s->cell) +
+		  2 * RP_STORE_WHYS * sizeof(*s->why_index);
 	return s;
 }
 
@@ -390,7 +392,8 @@ static int pack(struct rp_store *s)
 		}
 	}
 	b->bytes = bytes;
-	s->size += total + 8;
+	b->size = (uint32_t)total + 8;
+	s->size += b->size;
 	s->n++;
 	s->rows = 0;
 	return 0;
@@ -521,6 +524,7 @@ void rp_store_drop(struct rp_store *s, size_t b)
 	if (b >= s->n)
 		return;
 	free(s->blocks[b].bytes);
+	s->size -= s->blocks[b].bytes ? s->blocks[b].size : 0;
 	s->blocks[b].bytes = NULL;
 	s->blocks[b].rows = 0;
 }
