@@ -9,6 +9,8 @@
 #include "otlp/otlp.h"
 
 #define TICK_NS 100000000ULL
+#define TERM_WAITING (64u << 10) /* bytes for a terminal that takes them slowly */
+#define TERM_END_MS 1500
 
 /* Said once: records or steps can't be written. */
 static void written(const char *what, const char *file, int e, bool *said)
@@ -16,8 +18,8 @@ static void written(const char *what, const char *file, int e, bool *said)
 	if (!e || *said)
 		return;
 	*said = true;
-	rp_say("can't write %s: %s; %s are lost until it can, whole lines only", file, strerror(-e),
-	       what);
+	rp_say("can't write %s: %s; %s are lost until it can, whole lines only", file,
+	       e == -EAGAIN ? "who reads it is too slow" : strerror(-e), what);
 }
 
 static const char *jsonl_name(const struct rp_run *r)
@@ -104,6 +106,26 @@ static int open_outputs(struct rp_run *r)
 	return 0;
 }
 
+static ssize_t put_terminal(void *out, const char *p, size_t n)
+{
+	rp_outlet_put(out, p, n); /* what is dropped is counted there */
+	return (ssize_t)n;
+}
+
+/* The terminal may be stopped (Ctrl-S), or at the end of a slow line. */
+static bool open_terminal(struct rp_run *r)
+{
+	const cookie_io_functions_t fn = { .write = put_terminal };
+
+	if (rp_outlet_open(&r->term_out, STDOUT_FILENO, TERM_WAITING))
+		return false;
+	r->term_file = fopencookie(&r->term_out, "w", fn);
+	if (!r->term_file || setvbuf(r->term_file, NULL, _IOFBF, TERM_WAITING))
+		return false;
+	r->term = rp_term_new(r->term_file, STDOUT_FILENO, -1);
+	return r->term != NULL;
+}
+
 int rp_run_open(struct rp_run *r, const struct rp_options *o)
 {
 	struct rp_timeline_opts to;
@@ -116,7 +138,7 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 		.notice = on_notice,
 	};
 	pthread_mutexattr_t ma;
-	bool tty = isatty(STDOUT_FILENO);
+	bool tty = isatty(STDOUT_FILENO), live = o->verb == RP_VERB_WATCH || o->iface;
 	const char *jsonl = o->jsonl;
 	char err[512];
 
@@ -158,11 +180,15 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 			return RP_EXIT_FAILED;
 		}
 		r->jsonl_file = strcmp(jsonl, "-") != 0;
+		if (live)
+			rp_jsonl_never_wait(r->jsonl);
 	}
 	if (o->steps && rp_jsonl_open(o->steps, &r->steps, err, sizeof(err))) {
 		rp_say("%s", err);
 		return RP_EXIT_FAILED;
 	}
+	if (r->steps && live)
+		rp_jsonl_never_wait(r->steps);
 	if (o->record) {
 		if (rp_rec_open(o->record, o->record_raw, &r->rec, err, sizeof(err))) {
 			rp_say("%s", err);
@@ -175,8 +201,11 @@ int rp_run_open(struct rp_run *r, const struct rp_options *o)
 			return RP_EXIT_FAILED;
 		}
 	}
-	if (o->verb == RP_VERB_WATCH && tty && (!jsonl || r->jsonl_file) && !o->quiet)
-		r->term = rp_term_new(stdout, -1);
+	if (o->verb == RP_VERB_WATCH && tty && (!jsonl || r->jsonl_file) && !o->quiet &&
+	    !open_terminal(r)) {
+		rp_say("no memory");
+		return RP_EXIT_FAILED;
+	}
 	return open_outputs(r);
 }
 
@@ -276,7 +305,7 @@ void rp_run_flush(struct rp_run *r)
 		rec_result(r, rp_rec_flush(r->rec));
 	}
 	if (r->term)
-		fflush(stdout);
+		rp_outlet_flush(&r->term_out);
 	EACH_OUTPUT(r, i, tick) rp_outputs[i]->tick(r->outputs[i]);
 	rp_say_flush();
 }
@@ -289,12 +318,21 @@ void rp_run_finish(struct rp_run *r)
 	if (r->jsonl && r->jsonl_file)
 		rp_jsonl_summary(r->jsonl, rp_timeline_stats(r->tl), &r->info);
 	rp_run_flush(r);
+	if (r->jsonl)
+		records_written(r, rp_jsonl_end(r->jsonl));
+	if (r->steps)
+		written("steps", r->o->steps, rp_jsonl_end(r->steps), &r->steps_failed);
 	rec_result(r, rp_rec_close(r->rec));
 	r->rec = NULL;
 	EACH_OUTPUT(r, i, finish) r->output_failed |= rp_outputs[i]->finish(r->outputs[i]) < 0;
 	if (r->term) {
+		rp_outlet_drain(&r->term_out, TERM_END_MS); /* the summary wants room */
 		rp_term_summary(r->term, rp_timeline_stats(r->tl));
-		fflush(stdout);
+		fflush(r->term_file);
+		rp_outlet_drain(&r->term_out, TERM_END_MS);
+		if (r->term_out.dropped)
+			rp_say("the terminal was too slow, or stopped: %llu lines were not shown",
+			       (unsigned long long)r->term_out.dropped);
 	}
 }
 
@@ -310,6 +348,10 @@ void rp_run_close(struct rp_run *r)
 	rp_jsonl_close(r->steps);
 	rp_rec_close(r->rec);
 	rp_term_free(r->term);
+	if (r->term_file)
+		fclose(r->term_file);
+	if (r->term_out.buf)
+		rp_outlet_close(&r->term_out);
 	rp_prom_free(r->prom);
 	rp_timeline_free(r->tl);
 	free(r->copy);

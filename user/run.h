@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "lib/outlet.h"
 #include "options.h"
 #include "record/anon.h"
 #include "sink/output.h"
@@ -21,6 +22,8 @@ struct rp_run {
 	bool jsonl_file;	/* a named file: it gets the summary line */
 	struct rp_jsonl *steps; /* --steps */
 	struct rp_term *term;
+	FILE *term_file; /* term writes there, and that into term_out */
+	struct rp_outlet term_out;
 	struct rp_prom *prom;
 	struct rp_rec *rec;
 	pthread_mutex_t lock; /* timeline and prom, against scrapes */

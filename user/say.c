@@ -98,6 +98,6 @@ void rp_say_at_once(const char *line)
 {
 	struct rp_outlet now = { .fd = out.fd, .how = out.how };
 
-	if (now.fd >= 0)
-		rp_outlet_try(&now, line, strlen(line));
+	if (now.fd >= 0 && rp_outlet_write(&now, line, strlen(line)) < 0)
+		return; /* nobody reads it: then nobody is told */
 }

@@ -401,7 +401,7 @@ static char *metrics(void *ctx, enum rp_expo_format format, size_t *len)
 	}
 	rp_httpd_stats(w->httpd, &http);
 	x.http = &http;
-	x.lines_dropped = rp_say_dropped();
+	x.lines_dropped = rp_say_dropped() + w->run.term_out.dropped;
 	w->n_progs = rp_live_prog_stats(w->live, w->progs, MAX_PROGS);
 	x.progs = w->progs;
 	x.n_progs = w->n_progs < MAX_PROGS ? w->n_progs : MAX_PROGS;
@@ -776,7 +776,7 @@ static void show_header(struct watch *w)
 	rows[n++] = (struct rp_term_row){ "memory", ceiling, "--memory" };
 	h.n_rows = n;
 	rp_term_header(w->run.term, &h);
-	fflush(stdout);
+	fflush(w->run.term_file);
 }
 
 /* ---- the engine goes away and comes back ---- */

@@ -2,7 +2,7 @@
 """reqprobe's own life: signals, death, what it leaves behind; processes of the
 watched tree."""
 
-import fcntl, gzip, http.client, json, os, random, re, signal, socket, subprocess, sys, time
+import contextlib, fcntl, gzip, http.client, json, os, random, re, signal, socket, subprocess, sys, time
 from harness import *
 
 
@@ -100,6 +100,63 @@ def stderr_not_read(t):
     os.read(r, 1 << 20)
     os.close(w)
     os.close(r)
+
+
+@test(60)
+def stdout_not_read(t):
+    """Records for a pipe that is not read wait, up to a limit; what is beyond is lost and
+    counted; neither holds up the rest, and each line is whole."""
+    for n, rc in ((200, 0), (1500, 1)):
+        srv, (r, w) = t.paced(), os.pipe()
+        p = t.probe(srv, jsonl="-", itl=False, prefix=["sh", "-c", f'exec "$0" "$@" >/proc/{os.getpid()}/fd/{w}'])
+        run_client(t, srv.port, n=n, c=20, max_tokens=2, extra={"gap_us": 0}, quiet=True)
+        t.equal(p.wait_metric("reqprobe_requests_total", n), n, "requests_total: the drain waits for who does not read")
+        failed = p.metrics().sum("reqprobe_records_failed_total")
+        t.equal(failed > 0, rc == 1, f"{n} requests: records_failed_total {failed}")
+        os.kill(p.pid, signal.SIGINT)
+        os.close(w)
+        text = b""
+        while d := os.read(r, 1 << 16):
+            text += d
+            time.sleep(0.001)
+        os.close(r)
+        t.equal(p.proc.wait(20), rc, f"exit status: {p.stderr()}")
+        lines = [json.loads(l) for l in text.splitlines()]
+        t.equal(len(lines) + failed, n, "read and lost")
+        t.equal("too slow" in p.stderr(), rc == 1, p.stderr())
+        srv.stop()
+
+
+@test(60)
+def terminal_stopped(t):
+    """A terminal that takes nothing (Ctrl-S) holds nothing up; when it goes on, the summary
+    is there, and what is missing is said."""
+    import pty
+    srv, out = t.paced(), t.path("x.jsonl")
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execv(REQPROBE, [REQPROBE, "--pid", str(srv.pid), "--metrics", "off", "--jsonl", out])
+    c = Child(pid)
+    t.children.append(c)
+    text = b""
+    while b"attached to pid" not in text:
+        text += os.read(fd, 1 << 16)
+    run_client(t, srv.port, n=1500, c=20, max_tokens=2, extra={"gap_us": 0}, quiet=True)
+    end = time.monotonic() + 15
+    while time.monotonic() < end and open(out).read().count("\n") < 1500:
+        time.sleep(0.05)
+    t.equal(open(out).read().count("\n"), 1500, "records: the drain waits for the terminal")
+    os.kill(pid, signal.SIGINT)
+    time.sleep(0.2)
+    text = b""
+    with contextlib.suppress(OSError):
+        while d := os.read(fd, 1 << 16):
+            text += d
+    t.equal(c.wait(5), 0, "exit status")
+    text = re.sub(r"\x1b\[[\d;]*m", "", text.decode(errors="replace")).replace("\r", "")
+    t.check(re.search(r"^1500 requests: ", text, re.M), f"no summary: {text[-600:]}")
+    m = re.search(r"the terminal was too slow, or stopped: (\d+) lines were not shown", text)
+    t.check(m and int(m[1]) > 100, f"not said: {text[-600:]}")
 
 
 @test(60)

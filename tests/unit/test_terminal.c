@@ -78,7 +78,7 @@ static void mem_new(struct mem *m, int color)
 {
 	memset(m, 0, sizeof(*m));
 	m->f = open_memstream(&m->p, &m->n);
-	m->t = rp_term_new(m->f, color);
+	m->t = rp_term_new(m->f, -1, color);
 	assert_non_null(m->t);
 }
 
@@ -440,7 +440,7 @@ static char *on_pty(unsigned short cols, unsigned short rows, int records)
 	assert_int_equal(openpty(&master, &slave, NULL, NULL, &w), 0);
 	fcntl(master, F_SETFL, O_NONBLOCK);
 	f = fdopen(slave, "w");
-	t = rp_term_new(f, -1);
+	t = rp_term_new(f, slave, -1);
 	for (int i = 0; i < records; i++) {
 		ssize_t k;
 

@@ -44,7 +44,7 @@ int rp_outlet_open(struct rp_outlet *o, int fd, size_t max)
 	return 0;
 }
 
-static ssize_t put_now(const struct rp_outlet *o, const char *p, size_t n)
+ssize_t rp_outlet_write(const struct rp_outlet *o, const char *p, size_t n)
 {
 	struct pollfd f = { .fd = o->fd, .events = POLLOUT };
 
@@ -80,7 +80,8 @@ bool rp_outlet_flush(struct rp_outlet *o)
 		/* a pipe takes up to PIPE_BUF whole or not at all: lines, where they fit */
 		size_t n = o->n - done < PIPE_BUF ? o->n - done : PIPE_BUF;
 		const char *nl = n < o->n - done ? memrchr(o->buf + done, '\n', n) : NULL;
-		ssize_t w = put_now(o, o->buf + done, nl ? (size_t)(nl + 1 - o->buf) - done : n);
+		ssize_t w = rp_outlet_write(o, o->buf + done,
+					    nl ? (size_t)(nl + 1 - o->buf) - done : n);
 
 		if (w < 0 && errno == EINTR)
 			continue;
@@ -127,12 +128,6 @@ bool rp_outlet_drain(struct rp_outlet *o, unsigned ms)
 		poll(&f, 1, (int)((end - now) / 1000000) + 1);
 	}
 	return !o->n;
-}
-
-void rp_outlet_try(const struct rp_outlet *o, const char *p, size_t n)
-{
-	if (put_now(o, p, n) < 0)
-		return; /* nobody reads it: then nobody is told */
 }
 
 void rp_outlet_close(struct rp_outlet *o)

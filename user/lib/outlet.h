@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum rp_outlet_how {
 	RP_OUTLET_PLAIN,  /* a file: written as ever */
@@ -43,8 +44,9 @@ bool rp_outlet_put(struct rp_outlet *o, const char *p, size_t n);
 bool rp_outlet_flush(struct rp_outlet *o);
 /* The same, for at most ms milliseconds. */
 bool rp_outlet_drain(struct rp_outlet *o, unsigned ms);
-/* Once, past what waits; takes nothing over, and may be called in a signal handler. */
-void rp_outlet_try(const struct rp_outlet *o, const char *p, size_t n);
+/* write(2) that does not wait, past what does: only fd and how are looked at. May be called
+ * in a signal handler. */
+ssize_t rp_outlet_write(const struct rp_outlet *o, const char *p, size_t n);
 void rp_outlet_close(struct rp_outlet *o);
 
 #endif

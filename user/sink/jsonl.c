@@ -8,6 +8,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memrchr */
 #endif
+#include "lib/outlet.h"
 #include "sink/put.h"
 
 #include <arpa/inet.h>
@@ -985,7 +986,9 @@ struct rp_jsonl {
 	int fd;
 	char *path;
 	bool to_stdout, regular;
-	bool torn; /* buf starts with the rest of a line partly written */
+	bool never_wait;
+	enum rp_outlet_how how; /* fd is written to */
+	bool torn;		/* buf starts with the rest of a line partly written */
 	struct rp_buf buf;
 	uint64_t failed;
 };
@@ -1092,12 +1095,13 @@ static bool cut_back(struct rp_jsonl *j, size_t part)
 
 int rp_jsonl_flush(struct rp_jsonl *j)
 {
+	const struct rp_outlet to = { .fd = j->fd, .how = j->how };
 	struct rp_buf *b = &j->buf;
 	size_t done = 0, whole = 0, rest;
 	int err = 0;
 
 	while (done < b->n) {
-		ssize_t w = write(j->fd, b->p + done, b->n - done);
+		ssize_t w = rp_outlet_write(&to, b->p + done, b->n - done);
 
 		if (w > 0) {
 			done += (size_t)w;
@@ -1105,10 +1109,10 @@ int rp_jsonl_flush(struct rp_jsonl *j)
 		}
 		if (w < 0 && errno == EINTR)
 			continue;
-		if (w < 0 && errno == EAGAIN) { /* a pipe shared with somebody who set it so */
+		if (w < 0 && errno == EAGAIN) { /* or shared with somebody who set it so */
 			struct pollfd p = { .fd = j->fd, .events = POLLOUT };
 
-			if (poll(&p, 1, 200) > 0)
+			if (!j->never_wait && poll(&p, 1, 200) > 0)
 				continue;
 			err = -EAGAIN;
 			break;
@@ -1198,6 +1202,40 @@ int rp_jsonl_summary(struct rp_jsonl *j, const struct rp_stats *s, const struct 
 	return err ? err : rp_jsonl_flush(j);
 }
 
+void rp_jsonl_never_wait(struct rp_jsonl *j)
+{
+	int own = -1;
+
+	j->never_wait = true;
+	if (!j->regular)
+		j->how = rp_outlet_way(j->fd, &own);
+	if (own < 0)
+		return;
+	close(j->fd);
+	j->fd = own;
+}
+
+int rp_jsonl_end(struct rp_jsonl *j)
+{
+	int r;
+
+	j->never_wait = false;
+	for (int i = 0; i < 50 && j->buf.n; i++) { /* each waits 200 ms */
+		size_t before = j->buf.n;
+
+		r = rp_jsonl_flush(j);
+		if (r)
+			return r;
+		if (j->buf.n < before)
+			i = 0;
+	}
+	if (!j->buf.n)
+		return 0;
+	j->failed += lines(j->buf.p, j->buf.n);
+	j->buf.n = 0;
+	return -EAGAIN;
+}
+
 int rp_jsonl_reopen(struct rp_jsonl *j, char *err, size_t errlen)
 {
 	bool to_stdout, regular, need_newline;
@@ -1212,6 +1250,9 @@ int rp_jsonl_reopen(struct rp_jsonl *j, char *err, size_t errlen)
 	close(j->fd);
 	j->fd = fd;
 	j->regular = regular;
+	j->how = RP_OUTLET_PLAIN;
+	if (j->never_wait)
+		rp_jsonl_never_wait(j);
 	/* the rest of a line torn in the old file means nothing in the new one */
 	if (j->torn) {
 		j->failed++;

@@ -731,7 +731,7 @@ static void own_cost(struct rp_expo *e, const struct rp_stats *s, const struct r
 		plain(e, "process_max_fds", GAUGE, "How many it may open.", x->max_fds);
 	}
 	plain(e, "reqprobe_lines_dropped_total", COUNTER,
-	      "Lines for people (stderr) that nobody read in time.", x->lines_dropped);
+	      "Lines for people (stderr, terminal) that nobody read in time.", x->lines_dropped);
 	if (x->http) {
 		labelled(
 			e, "reqprobe_metrics_clients_cut_total",

@@ -55,6 +55,12 @@ struct rp_jsonl;
  * SIGXFSZ is set to be ignored: a file size limit must be an error like a full
  * disk, not the end of the daemon. SIGPIPE is the caller's. */
 int rp_jsonl_open(const char *path, struct rp_jsonl **out, char *err, size_t errlen);
+/* From here on nothing waits for who reads it: what a pipe, a terminal or a socket does not
+ * take now is kept, up to 2 MiB, further records are lost and counted (-EAGAIN). */
+void rp_jsonl_never_wait(struct rp_jsonl *j);
+/* No more will come: who reads gets what is left, as long as he takes some of it within 10 s.
+ * -EAGAIN: he did not, the rest is lost and counted. */
+int rp_jsonl_end(struct rp_jsonl *j);
 /* One line, written whole, at the next flush (or when 256 KiB have gathered). A
  * short write (disk full) is cut back to the last whole line where the file
  * allows it; the records that did not fit are counted and given up, and the next
@@ -104,8 +110,8 @@ struct rp_term_header {
 	size_t n_rows;
 	const char *metrics_url; /* NULL when off */
 };
-/* color: -1 decide by isatty and NO_COLOR. Width from the terminal (TIOCGWINSZ), at most 80 when unknown. */
-struct rp_term *rp_term_new(FILE *out, int color);
+/* fd: what is behind out. color: -1 decide by isatty and NO_COLOR. Width from the terminal (TIOCGWINSZ), at most 80 when unknown. */
+struct rp_term *rp_term_new(FILE *out, int fd, int color);
 void rp_term_header(struct rp_term *t, const struct rp_term_header *h);
 void rp_term_record(struct rp_term *t,
 		    const struct rp_record *r); /* one line, column heads repeated every screenful */
@@ -145,7 +151,7 @@ struct rp_prom_process {
 	double start_seconds;		   /* of the daemon, since the epoch; 0 = unknown */
 	uint64_t open_fds, max_fds;	   /* 0 = unknown */
 	const struct rp_httpd_stats *http; /* NULL = none */
-	uint64_t lines_dropped;		   /* of those for people */
+	uint64_t lines_dropped;		   /* of those for people: stderr, terminal */
 	/* families of others, after ours; may be NULL */
 	void (*more)(void *ctx, struct rp_expo *e);
 	void *ctx;

@@ -89,6 +89,7 @@ _Static_assert(RP_ENGINE_ID_MAX <= RP_ID_MAX, "either id is shown");
 
 struct rp_term {
 	FILE *out;
+	int fd; /* behind it */
 	bool color, tty;
 	int width, height;
 	int until_head;	 /* lines until the column heads are due again */
@@ -103,14 +104,14 @@ static void measure(struct rp_term *t)
 
 	t->width = 80;
 	t->height = 0;
-	if (!t->tty || ioctl(fileno(t->out), TIOCGWINSZ, &w) < 0)
+	if (!t->tty || ioctl(t->fd, TIOCGWINSZ, &w) < 0)
 		return;
 	if (w.ws_col >= 20)
 		t->width = w.ws_col > 512 ? 512 : w.ws_col;
 	t->height = w.ws_row;
 }
 
-struct rp_term *rp_term_new(FILE *out, int color)
+struct rp_term *rp_term_new(FILE *out, int fd, int color)
 {
 	struct rp_term *t = calloc(1, sizeof(*t));
 	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
@@ -118,7 +119,8 @@ struct rp_term *rp_term_new(FILE *out, int color)
 	if (!t)
 		return NULL;
 	t->out = out;
-	t->tty = isatty(fileno(out));
+	t->fd = fd;
+	t->tty = isatty(fd);
 	t->color = color < 0 ? t->tty && !(no && *no) && !(term && !strcmp(term, "dumb")) : color;
 	measure(t);
 	return t;
