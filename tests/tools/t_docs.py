@@ -45,7 +45,7 @@ def docs_options(t):
         t.check("help" in mine, f"{verb} --help has no --help")
         said |= mine
         t.check(not verb or f".Cm {verb[0]}" in man, f"the man page has no {verb}")
-    told = set(re.findall(r"Fl -([a-z0-9][a-z0-9-]+)", man)) - {"preserve-env"}   # sudo's
+    told = set(re.findall(r"Fl -([a-z0-9][a-z0-9-]+)", man)) - {"preserve-env", "disable-log-stats"}   # sudo's, vLLM's
     t.equal((sorted(said - told), sorted(told - said)), ([], []), "options that only --help, only the man page has")
     heads = set(re.findall(r"(?m)^\.Sh (.*)$", man))
     for x in re.findall(r"(?m)^\.Sx (.*?)(?: [.,;:])?$", man):

@@ -13,7 +13,9 @@
 
 struct tap {
 	struct log log;
-	struct rp_ev_data last;
+	struct {
+		uint32_t len, missing;
+	} last; /* of the last data event */
 	struct rp_ev_conn_open open;
 	struct rp_ev_loss loss;
 	int64_t offset;
@@ -43,7 +45,8 @@ static int on_event(void *ctx, const struct rp_event_hdr *ev)
 		p->open = *(const struct rp_ev_conn_open *)(const void *)ev;
 		break;
 	case RP_EV_DATA:
-		p->last = *(const struct rp_ev_data *)(const void *)ev;
+		p->last.len = ((const struct rp_ev_data *)(const void *)ev)->len;
+		p->last.missing = ((const struct rp_ev_data *)(const void *)ev)->missing;
 		p->datas++;
 		log_add(&p->log, "data:%u-%u ", p->last.len, p->last.missing);
 		break;

@@ -1020,8 +1020,8 @@ static void bodies(void **st)
 static void forms(void **st)
 {
 	static const char *const body[] = {
-		"--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nSum up "
-		"{\"model\":\"SECRET\",\"max_tokens\":7,\"stream\":true}\r\n--b--\r\n",
+		("--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nSum up "
+		 "{\"model\":\"SECRET\",\"max_tokens\":7,\"stream\":true}\r\n--b--\r\n"),
 		"prompt=[{\"model\":\"SECRET\",\"max_tokens\":7}]&n=2",
 		" \r\n words {\"request_id\":\"SECRET\",\"model\":\"SECRET\",\"max_tokens\":7}",
 	};
