@@ -556,14 +556,19 @@ static void malformed(void **state)
 		  " choices=4 content=4 any=1" },
 		{ "cut in a number", "{\"usage\":{\"prompt_tokens\":12", " pt=12 usage=1 any=1" },
 		{ "missing comma", "{\"id\":\"a\" \"model\":\"b\",\"object\":\"c\"}",
-		  " id=a object=c any=1" },
-		{ "missing colon", "{\"id\" \"a\",\"model\":\"b\"}", " model=b any=1" },
-		{ "two values", "{\"id\":\"a\"\"" MARKER "\",\"model\":\"b\"}",
-		  " model=b id=a any=1" },
+		  " id=a any=1" },
+		{ "missing colon", "{\"id\" \"a\",\"model\":\"b\"}", " any=1" },
+		{ "two values", "{\"id\":\"a\"\"" MARKER "\",\"model\":\"b\"}", " id=a any=1" },
 		{ "wrong brackets", "{\"choices\":[{\"text\":\"a\"]},\"id\":\"b\"}",
+		  " choices=1 content=1 any=1" },
+		{ "trailing commas", "{\"choices\":[{\"text\":\"a\",},],\"id\":\"b\",}",
 		  " id=b choices=1 content=1 any=1" },
-		{ "too many closers", "}}]]{\"id\":\"a\"}}}", " id=a any=1" },
-		{ "junk key", "{id:\"a\",\"model\":\"b\"}", " model=b any=1" },
+		{ "too many closers", "}}]]{\"id\":\"a\"}}}", " any=1" },
+		{ "junk key", "{id:\"a\",\"model\":\"b\"}", " any=1" },
+		{ "no value", "{\"error\":,\"model\":\"b\"}", " any=1" },
+		{ "no value 2", "{\"error\":}", " any=1" },
+		{ "no value 3", "{\"error\"::1}", " any=1" },
+		{ "an array that ends as an object", "[{\"id\":\"a\"},}", " id=a any=1" },
 		{ "junk numbers",
 		  "{\"usage\":{\"prompt_tokens\":12" MARKER
 		  ",\"completion_tokens\":--5,\"total_tokens\":1.5}}",
@@ -578,8 +583,9 @@ static void malformed(void **state)
 		{ "duplicate keys",
 		  "{\"id\":\"a\",\"id\":\"b\",\"usage\":{\"prompt_tokens\":1},\"usage\":{\"prompt_tokens\":2}}",
 		  " id=b pt=2 usage=1 any=1" },
-		{ "two documents", "{\"id\":\"a\"}\n{\"model\":\"b\"}", " model=b id=a any=1" },
-		{ "byte-order mark", "\xef\xbb\xbf{\"id\":\"a\"}", " id=a any=1" },
+		{ "byte-order mark", "\xef\xbb\xbf \n{\"id\":\"a\"}", " id=a any=1" },
+		{ "half a mark", "\xef\xbb{\"id\":\"" MARKER "\"}", " any=1" },
+		{ "half a mark, a blank", "\xef {\"id\":\"" MARKER "\"}", " any=1" },
 		{ "bad escapes",
 		  "{\"id\":\"a\\qb\\u12\\n\\u00zz\\u\",\"model\":\"\\ud83d\\ude00\\u0000\\u00e9\"}",
 		  " model=???? id=a?b?\n?zz? any=1" },
@@ -605,6 +611,53 @@ static void malformed(void **state)
 	check(RP_JSON_RESPONSE_BODY, "NUL", nul, sizeof(nul) - 1, " model=c id=a?b any=1");
 }
 
+/*
+ * What servers write that do not keep to JSON: an answer in plain words, with quotes that
+ * nobody escaped, a second document behind the first. Text may look like one.
+ */
+static void no_json(void **state)
+{
+#define DOC "{\"id\":\"" MARKER "\",\"model\":\"" MARKER "\",\"error\":{\"type\":\"" MARKER "\"}}"
+	static const struct item t[] = {
+		{ "words first", "The answer is " DOC, " any=1" },
+		{ "blanks, words", "\r\n\t words " DOC, " any=1" },
+		{ "a string first", "\"words\" " DOC, " any=1" },
+		{ "a number first", "1 " DOC, " any=1" },
+		{ "a literal first", "null" DOC, " any=1" },
+		{ "punctuation first", ":" DOC, " any=1" },
+		{ "a closer first", "]" DOC, " any=1" },
+		{ "a tag first", "<think>" DOC "</think>" DOC, " any=1" },
+		{ "two documents", "{\"id\":\"a\"}" DOC, " id=a any=1" },
+		{ "two lines", "{\"id\":\"a\"}\r\n" DOC "\n" DOC, " id=a any=1" },
+		{ "words behind", "{\"id\":\"a\"} is \"" MARKER "\": " DOC, " id=a any=1" },
+		{ "a comma behind", "{\"id\":\"a\"}," DOC, " id=a any=1" },
+		{ "a closer behind", "{\"id\":\"a\"}}" DOC, " id=a any=1" },
+		{ "behind the marker", "[DONE] " DOC, " any=1" },
+		{ "behind an array", "[{\"id\":\"a\"}]" DOC, " id=a any=1" },
+		{ "brackets that are no array", "[INST] " DOC " [/INST]", " any=1" },
+		{ "brackets with words", "[Note, " DOC "]", " any=1" },
+		{ "brackets with words 2", "[Done: " DOC "]", " any=1" },
+		{ "brackets with numbers", "[1, 2, " DOC "]", " any=1" },
+		{ "braces with words", "{" MARKER ", \"id\":\"" MARKER "\"}", " any=1" },
+		{ "braces of a template", "{" DOC "}", " any=1" },
+		{ "quotes that end early",
+		  "{\"id\":\"a\",\"answer\":\"He said \"yes\", \"id\": \"" MARKER
+		  "\", \"model\":\"" MARKER "\"\"}",
+		  " id=a any=1" },
+		{ "a document in the middle", "{\"id\":\"a\" " DOC ",\"model\":\"" MARKER "\"}",
+		  " id=a any=1" },
+		{ "a bracket that does not match", "{\"id\":\"a\"],\"model\":\"" MARKER "\"}",
+		  " id=a any=1" },
+	};
+#undef DOC
+
+	(void)state;
+	table(RP_JSON_RESPONSE_BODY, t, COUNT_OF(t));
+	/* the same of requests */
+	for (size_t i = 0; i < COUNT_OF(t); i++)
+		check(RP_JSON_REQUEST_BODY, t[i].name, t[i].in, strlen(t[i].in), NULL);
+}
+
 static void repeat(struct log *l, const char *s, size_t n)
 {
 	while (n--)
@@ -626,8 +679,7 @@ static void large(void **state)
 	repeat(&l, "[", 100);
 	log_add(&l, "{\"id\":\"no\"}");
 	repeat(&l, "]", 100);
-	log_add(&l, "{\"model\":\"a\"}");
-	check(RP_JSON_RESPONSE_BODY, "deep arrays", l.s, l.n, " model=a any=1");
+	check(RP_JSON_RESPONSE_BODY, "deep arrays", l.s, l.n, " any=1");
 
 	/* a huge string with quotes that do not end it */
 	l.n = 0;
@@ -774,7 +826,9 @@ static void whole(void **state)
 		  { "{\"n\":1", false },
 		  { "", false },
 		  { "--boundary\r\n", false },
-		  { "--boundary\r\n{\"n\":1}", false } };
+		  { "--boundary\r\n{\"n\":1}", false },
+		  { "\xef\xbb\xbf{\"n\":1}", true },
+		  { "{\"n\":1,x}", false } };
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(t); i++) {
@@ -811,7 +865,14 @@ static void scrubbed(void **state)
 		{ RP_JSON_RESPONSE_BODY, "{\"choices\":[{\"indey\":1}]}",
 		  "{\"choices\":[{\"indez\":x}]}" },
 		{ RP_JSON_RESPONSE_BODY, "[DONE]", "[DONE]" },
-		{ RP_JSON_RESPONSE_BODY, "[1,2]", "[x,x]" },
+		{ RP_JSON_RESPONSE_BODY, "[1,2]", "[xxxx" },
+		{ RP_JSON_RESPONSE_BODY, "\xef\xbb\xbf {\"n\":1}\r\n",
+		  "\xef\xbb\xbf {\"x\":x}\r\n" },
+		{ RP_JSON_RESPONSE_BODY, " no {\"id\":\"a\"}", " xxxxxxxxxxxxx" },
+		{ RP_JSON_RESPONSE_BODY, "{\"id\":\"a\"}\n{\"id\":\"b\"}",
+		  "{\"id\":\"a\"}\nxxxxxxxxxx" },
+		{ RP_JSON_RESPONSE_BODY, "{\"id\":\"a\",\"error\":,\"model\":\"b\"}",
+		  "{\"id\":\"a\",\"error\":,xxxxxxxxxxxx" },
 	};
 
 	(void)state;
@@ -834,6 +895,7 @@ int main(void)
 		cmocka_unit_test(requests), cmocka_unit_test(chat),	 cmocka_unit_test(others),
 		cmocka_unit_test(errors),   cmocka_unit_test(malformed), cmocka_unit_test(large),
 		cmocka_unit_test(bodies),   cmocka_unit_test(whole),	 cmocka_unit_test(scrubbed),
+		cmocka_unit_test(no_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1061,6 +1061,74 @@ static void forms(void **st)
 	world_end(w);
 }
 
+/* The same of answers, whatever their type says: plain words may hold what looks like one. */
+static void answers(void **st)
+{
+#define ODD "{\"id\":\"SECRET\",\"model\":\"SECRET\",\"usage\":{\"completion_tokens\":99}}"
+#define ONE(n) "{\"id\":\"c" #n "\",\"model\":\"m" #n "\",\"usage\":{\"completion_tokens\":" #n "}}"
+	static const struct {
+		const char *type, *body, *id, *model;
+		int64_t tokens;
+		bool stream;
+	} t[] = {
+		{ "application/json", "The answer is " ODD, "", "tiny", RP_NONE, false },
+		{ "application/json", "\n" ONE(1) "\n" ODD, "c1", "m1", 1, false },
+		{ "application/json", "\xef\xbb\xbf" ONE(1) " SECRET " ODD, "c1", "m1", 1, false },
+		{ "application/json", "[" ONE(1) "]" ODD, "c1", "m1", 1, false },
+		{ "text/event-stream",
+		  "data: SECRET " ODD "\n\ndata: " ONE(2) "\n\ndata: \"" ODD "\"\n\n", "c2", "m2",
+		  2, true },
+		{ "text/event-stream",
+		  "data: " ONE(2) ODD "\n\ndata: " ONE(3) " SECRET " ODD "\n\n", "c2", "m3", 3,
+		  true },
+		/* lines of one event are one document */
+		{ "text/event-stream",
+		  "event: SECRET\ndata: " ONE(2) "\ndata: " ODD "\nid: SECRET\n\n", "c2", "m2", 2,
+		  true },
+		{ "text/event-stream", "data: [DONE] " ODD "\n\ndata: [SECRET, " ODD "]\n\n", "",
+		  "tiny", RP_NONE, true },
+		/* lines of these are documents each, and there is one on a line */
+		{ "application/x-ndjson",
+		  ONE(2) "\nSECRET " ODD "\r\n" ONE(3) ODD "\n\n" ONE(4) " SECRET " ODD, "c2", "m4",
+		  4, true },
+		{ "application/jsonl", ONE(2) "\n" ONE(3) "\n", "c2", "m3", 3, true },
+		{ "application/ndjson", ONE(2) "\n" ONE(3) "\n", "c2", "m3", 3, true },
+		{ "application/jsonlines; charset=utf-8", ONE(2) "\n" ONE(3), "c2", "m3", 3, true },
+		{ "application/x-json-lines", ONE(2) "\n" ONE(3), "c2", "m3", 3, true },
+	};
+	const size_t n = sizeof(t) / sizeof(*t);
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	for (size_t i = 0; i < n; i++) {
+		char head[256];
+
+		post(w, (1000 + 100 * i) * MS, "/v1/chat/completions",
+		     "{\"model\":\"tiny\",\"messages\":[]}");
+		snprintf(head, sizeof(head),
+			 "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n",
+			 t[i].type, strlen(t[i].body));
+		tx(w, 1, (1050 + 100 * i) * MS, head);
+		for (size_t at = 0, len = strlen(t[i].body); at < len; at += 7)
+			data_n(w, 1, RP_TX, (1051 + 100 * i) * MS + at, t[i].body + at,
+			       len - at < 7 ? len - at : 7, 0, false);
+	}
+	assert_int_equal(w->n, n);
+	for (size_t i = 0; i < n; i++) {
+		const struct rp_record *r = &w->rec[i];
+
+		assert_string_equal(r->id, t[i].id);
+		assert_string_equal(r->model, t[i].model);
+		assert_int_equal(NSV(r, TOK_COMPLETION), t[i].tokens);
+		assert_int_equal(r->stream, t[i].stream);
+	}
+	world_end(w); /* nothing of it is left in a recording, which says the same */
+#undef ODD
+#undef ONE
+}
+
 static void embeddings(void **st)
 {
 	struct world *w = world_new();
@@ -1424,6 +1492,7 @@ int main(void)
 		cmocka_unit_test(tls),
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(forms),
+		cmocka_unit_test(answers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum mode {
+	M_START, /* before the document */
 	M_PLAIN, /* structure, inside the schema */
 	M_SKIP,	 /* structure, outside: only brackets and quotes matter */
 	M_KEY,
@@ -21,7 +22,8 @@ enum mode {
 	M_COPY,	 /* string copied to tok */
 	M_WORD,	 /* string that is one of a few words, or none of interest */
 	M_BARE,	 /* number or literal */
-	M_DEAD,	 /* after a gap or the end */
+	M_END,	 /* after the document */
+	M_DEAD,	 /* after a gap, or after what is no JSON */
 };
 
 enum st { S_VALUE, S_KEY, S_COLON, S_AFTER };
@@ -1056,17 +1058,55 @@ static void level_close(struct rp_json *p)
 
 static void value_over(struct rp_json *p)
 {
-	p->st = p->depth ? S_AFTER : S_VALUE;
-	p->mode = M_PLAIN;
+	p->st = S_AFTER;
+	p->mode = p->depth ? M_PLAIN : M_END;
+}
+
+static void unwind(struct rp_json *p);
+
+/*
+ * This is no JSON: words that a server wrote without quotes, or with quotes that end
+ * early. What looks like JSON behind it may be part of them.
+ */
+static void die(struct rp_json *p)
+{
+	p->dm = DM_NO;
+	unwind(p);
+}
+
+/* Of the document, or of an array that it may be: nothing but documents. */
+static bool at_root(const struct rp_json *p)
+{
+	const uint8_t node = p->lv[p->depth].node;
+
+	return node == N_ROOT_REQ || node == N_ROOT_RSP;
+}
+
+/* May a byte of this class stand here? */
+static bool fits(const struct rp_json *p, uint8_t c)
+{
+	const bool arr = p->lv[p->depth].arr;
+
+	switch (cls[c]) {
+	case C_COLON:
+		return p->st == S_COLON;
+	case C_COMMA:
+		return p->st == S_AFTER;
+	case C_CLOSE: /* trailing commas are let pass */
+		return p->depth && (c == ']') == arr &&
+		       (p->st == S_AFTER || p->st == (arr ? S_VALUE : S_KEY));
+	case C_QUOTE:
+		return p->st == S_VALUE || p->st == S_KEY;
+	case C_OTHER: /* [DONE] */
+		return p->st == S_VALUE && (!at_root(p) || p->dm == DM_OPEN);
+	default:
+		return p->st == S_VALUE;
+	}
 }
 
 /* A value begins: choose what is to be done with it. */
 static void value_begin(struct rp_json *p, enum cls c)
 {
-	if (p->st != S_VALUE) {
-		p->act = p->obj = p->arr = 0;
-		return;
-	}
 	if (p->lv[p->depth].arr) {
 		const struct entry *e = &nodes[p->lv[p->depth].node].elem;
 
@@ -1147,10 +1187,7 @@ static void container_open(struct rp_json *p, enum cls c)
 
 static void container_close(struct rp_json *p)
 {
-	if (!p->depth)
-		return;
-	/* not one that stands behind something else: multipart, binary */
-	if (p->lv[p->depth].node == N_REQ && p->lv[0].count == 1)
+	if (p->lv[p->depth].node == N_REQ)
 		p->f.whole = true;
 	level_close(p);
 	p->depth--;
@@ -1578,6 +1615,8 @@ static size_t bare(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 	if (i < n) {
 		bare_done(p);
 		value_over(p);
+		if (at_root(p) && p->dm != DM_WORD)
+			die(p);
 	}
 	return i;
 }
@@ -1649,7 +1688,13 @@ static size_t plain(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t 
 			i++;
 			continue;
 		}
-		p->f.any = true;
+		if (!fits(p, c)) {
+			/* a filler could be a value here, where this is none */
+			if (keep && k != C_OTHER)
+				keep[i] = c;
+			die(p);
+			return n;
+		}
 		if (p->dm != DM_NO)
 			done_step(p, c);
 		if (k == C_OTHER) {
@@ -1674,14 +1719,50 @@ static size_t plain(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t 
 			container_close(p);
 			break;
 		case C_COLON:
-			if (p->st == S_COLON)
-				p->st = S_VALUE;
+			p->st = S_VALUE;
 			break;
 		case C_COMMA:
-			if (p->depth)
-				p->st = p->lv[p->depth].arr ? S_VALUE : S_KEY;
+			p->st = p->lv[p->depth].arr ? S_VALUE : S_KEY;
 			break;
 		}
+	}
+	return i;
+}
+
+/* Blanks, and in front a byte order mark; then a bracket, or it is no document. */
+static size_t start(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
+{
+	static const uint8_t bom[] = { 0xef, 0xbb, 0xbf };
+
+	for (; i < n; i++) {
+		uint8_t c = in[i];
+
+		if (p->bom < sizeof(bom) && c == bom[p->bom]) {
+			p->bom++;
+		} else if ((p->bom && p->bom < sizeof(bom)) || cls[c] != C_BLANK) {
+			p->f.any = true;
+			if ((p->bom && p->bom < sizeof(bom)) || (c != '{' && c != '['))
+				die(p);
+			else
+				p->mode = M_PLAIN;
+			return i;
+		}
+		if (keep)
+			keep[i] = c;
+	}
+	return i;
+}
+
+/* What stands behind the document, other than blanks, is none of it. */
+static size_t behind(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
+{
+	for (; i < n; i++) {
+		if (cls[in[i]] != C_BLANK) {
+			die(p);
+			return n;
+		}
+		if (keep)
+			keep[i] = in[i];
 	}
 	return i;
 }
@@ -1692,6 +1773,12 @@ void rp_json_feed(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t n)
 
 	while (i < n) {
 		switch (p->mode) {
+		case M_START:
+			i = start(p, in, keep, i, n);
+			break;
+		case M_END:
+			i = behind(p, in, keep, i, n);
+			break;
 		case M_PLAIN:
 			i = plain(p, in, keep, i, n);
 			break;
@@ -1719,7 +1806,7 @@ void rp_json_feed(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t n)
 			i = bare(p, in, keep, i, n);
 			break;
 		default:
-			return;
+			i = n;
 		}
 	}
 	p->f.done_marker = p->dm == DM_DONE;
@@ -1766,6 +1853,7 @@ void rp_json_gap(struct rp_json *p)
 {
 	p->f.gapped = true;
 	p->f.done_marker = false;
+	p->dm = DM_NO;
 	if (p->mode != M_DEAD)
 		unwind(p);
 }

@@ -2,10 +2,13 @@
 /*
  * json.h - a streaming scanner that finds the few fields timing needs in one
  * JSON document, of which it may see only parts. Contract: see http1.h.
- * It never fails: malformed input makes it find less. Depth is counted beyond
- * RP_JSON_DEPTH but paths there are not followed. Strings are compared or
- * copied decoded for the simple escapes (\" \\ \/ \b \f \n \r \t; \uXXXX below
- * 0x80), other \u escapes become '?'.
+ * It never fails: malformed input makes it find less. What does not begin with a
+ * bracket (after blanks and a byte order mark) is no document: nothing of it is read
+ * or kept, and nothing but blanks of what stands behind the document's end, or behind
+ * a byte that no JSON has there. It may be text that looks like JSON.
+ * Depth is counted beyond RP_JSON_DEPTH but paths there are not followed. Strings are
+ * compared or copied decoded for the simple escapes (\" \\ \/ \b \f \n \r \t; \uXXXX
+ * below 0x80), other \u escapes become '?'.
  *
  * What `keep` gets: structure, blanks, quotes; keys as far as they begin like a
  * key that is known at that place; true, false and null under such a key; the
@@ -115,6 +118,7 @@ struct rp_json {
 	uint8_t act, obj, arr; /* what the schema says of the value to come */
 	uint8_t esc, hexn;     /* inside an escape */
 	uint8_t dm;	       /* progress through [DONE] */
+	uint8_t bom;	       /* bytes of a byte order mark seen */
 	uint8_t scope;	       /* whose bits: the document, a choice, an output item */
 	bool dev;	       /* the key or bare scalar is none that is kept */
 	bool cut;

@@ -7,7 +7,8 @@
 enum { ST_LINE, ST_NAME, ST_SPACE, ST_VALUE, ST_LOST };
 enum { F_OTHER, F_DATA, F_EVENT, F_COMMENT };
 
-#define NAME_OTHER 0xff /* nlen: no field of interest begins so */
+#define NAME_OTHER 0xff	 /* nlen: no field of interest begins so */
+#define EVENT_OTHER 0xff /* elen: no event that is known */
 #define BOM_DONE 0xff
 
 static const uint8_t bom[3] = { 0xef, 0xbb, 0xbf };
@@ -93,11 +94,39 @@ static void line_end(struct rp_sse *p, uint8_t c)
 	p->nlen = 0;
 }
 
+/* The events of the APIs that are read, as far as they fit. Others may be anybody's words. */
+static bool event_prefix(const char *s, size_t n)
+{
+	static const char known[][16] = {
+		"error",	   "ping",
+		"message",	   "message_start",
+		"message_delta",   "message_stop",
+		"content_block_s", "content_block_d",
+		"completion",	   "done",
+		"response.create", "response.queued",
+		"response.in_pro", "response.comple",
+		"response.failed", "response.incomp",
+		"response.output", "response.conten",
+		"response.reason", "response.functi",
+		"response.refusa",
+	};
+
+	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
+		if (!strncmp(known[k], s, n))
+			return true;
+	return false;
+}
+
 static void event_bytes(struct rp_sse *p, const uint8_t *in, uint8_t *keep, size_t i, size_t e)
 {
 	for (; i < e && p->elen + 1u < sizeof(p->event); i++) {
-		p->event[p->elen++] = in[i] ? in[i] : '?';
-		p->event[p->elen] = 0;
+		p->event[p->elen] = (char)in[i];
+		if (!in[i] || !event_prefix(p->event, p->elen + 1u)) {
+			p->event[0] = 0;
+			p->elen = EVENT_OTHER;
+			return;
+		}
+		p->event[++p->elen] = 0;
 		if (keep)
 			keep[i] = in[i];
 	}

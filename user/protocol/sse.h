@@ -28,7 +28,7 @@ struct rp_sse_item {
 
 struct rp_sse {
 	bool ndjson;
-	char event[16]; /* value of the `event:` field of the event being read, cut */
+	char event[16]; /* value of the `event:` field of the event being read, cut; "" unknown */
 	/* private */
 	uint8_t state, field, nlen, elen;
 	uint8_t bom;   /* bytes of a byte-order mark seen, BOM_DONE after */
@@ -47,8 +47,9 @@ void rp_sse_init(struct rp_sse *p, bool ndjson);
  * is skipped; one space after the colon is optional; unknown fields, id and
  * retry are skipped; a block without data is no event. NDJSON empty lines are
  * skipped. A data line's bytes reach `keep` only through the consumer of the
- * span (json.h); here field names, colons and line ends are kept, comment text
- * and unknown fields are not. */
+ * span (json.h); here field names, colons and line ends are kept, and events as far
+ * as they are the beginning of one that the APIs have; comment text and unknown
+ * fields are not. */
 size_t rp_sse_next(struct rp_sse *p, const uint8_t *in, uint8_t *keep, size_t n,
 		   struct rp_sse_item *item);
 

@@ -471,8 +471,7 @@ static void response_head(struct rp_timeline *t, struct conn *c, struct request 
 		return;
 	if (!strcmp(head->content_type, "text/event-stream"))
 		h->body = BODY_SSE;
-	else if (!strcmp(head->content_type, "application/x-ndjson") ||
-		 !strcmp(head->content_type, "application/jsonl"))
+	else if (rp_tl_ndjson(head->content_type))
 		h->body = BODY_NDJSON;
 	else if (strstr(head->content_type, "json"))
 		h->body = BODY_JSON;
@@ -766,27 +765,6 @@ static void start_line(struct http *h, const uint8_t *in, uint8_t *keep, size_t 
 			keep[from] = 'x';
 }
 
-/*
- * Does the request's body begin as JSON does? A form or plain text may hold what looks
- * like it, in the prompt: nothing of that is read. Servers take JSON whatever its
- * Content-Type says, so the first character decides; a gap before it is no JSON.
- */
-static bool is_json(struct http *h, const uint8_t *in, uint8_t *keep, size_t n)
-{
-	static const uint8_t blank[] = " \t\r\n\xef\xbb\xbf"; /* and a byte order mark */
-
-	for (size_t i = 0; i < n && !h->req_begun; i++) {
-		if (memchr(blank, in[i], sizeof(blank) - 1)) {
-			if (keep) /* filler is no blank */
-				keep[i] = in[i];
-			continue;
-		}
-		h->req_begun = true;
-		h->req_text = in[i] != '{' && in[i] != '[';
-	}
-	return h->req_begun && !h->req_text;
-}
-
 static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *in, uint8_t *keep,
 			  size_t n, int64_t ts)
 {
@@ -838,14 +816,13 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 				if (h->rx == h->head)
 					advance(c);
 				rp_json_init(&h->req_json, RP_JSON_REQUEST_BODY);
-				h->req_begun = h->req_text = false;
 			}
 			break;
 		case RP_HTTP1_BODY:
 			if (h->rx)
 				body_bytes(h->rx, RP_RX, it.len, ts);
-			if (h->rx && h->rx->recorded &&
-			    is_json(h, in + pos + it.pos, k ? k + it.pos : NULL, it.len))
+			/* servers take JSON whatever its Content-Type says */
+			if (h->rx && h->rx->recorded)
 				rp_json_feed(&h->req_json, in + pos + it.pos, k ? k + it.pos : NULL,
 					     it.len);
 			break;

@@ -57,7 +57,6 @@ struct session {
 struct http {
 	struct rp_http1 req, resp;
 	struct rp_json req_json, json; /* request body; response body or event */
-	bool req_begun, req_text;      /* its first character was seen, and is no JSON's */
 	struct rp_sse sse;
 	struct request *rx;	     /* whose request is being received */
 	struct request *head, *tail; /* oldest first: head owns the response being sent */
@@ -307,6 +306,8 @@ void rp_tl_pending(struct rp_timeline *t, bool all);
 void rp_tl_acked(struct rp_timeline *t, struct conn *c, uint64_t upto, int64_t ts);
 /* The client's reset: requests held for this connection never reached it. */
 void rp_tl_reset(struct rp_timeline *t, uint64_t conn);
+/* Is each line of such a body a document of its own? */
+bool rp_tl_ndjson(const char *content_type);
 /* May this request target, complete or not, stand in a recording? */
 bool rp_tl_target_known(const char *target, size_t n, bool complete);
 /* The same request further out, at a proxy of the tree: no record of its own. */

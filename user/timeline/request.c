@@ -78,6 +78,13 @@ bool rp_tl_target_known(const char *target, size_t n, bool complete)
 	return false;
 }
 
+bool rp_tl_ndjson(const char *content_type)
+{
+	/* no name is registered: application/x-ndjson, application/jsonl, jsonlines, ... */
+	return strstr(content_type, "ndjson") || strstr(content_type, "jsonl") ||
+	       strstr(content_type, "json-lines");
+}
+
 struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t ts)
 {
 	struct request *q;
@@ -214,8 +221,7 @@ void rp_tl_response_head(struct rp_timeline *t, struct request *q, const struct 
 	r->status = h->status;
 	if (h->framing == RP_FRAMING_LENGTH)
 		q->response_length = (int64_t)h->content_length;
-	if (!strcmp(h->content_type, "text/event-stream") ||
-	    !strcmp(h->content_type, "application/x-ndjson"))
+	if (!strcmp(h->content_type, "text/event-stream") || rp_tl_ndjson(h->content_type))
 		r->stream = 1;
 	else if (h->status < 400)
 		r->stream = 0;
