@@ -586,9 +586,7 @@ static void malformed(void **state)
 		{ "byte-order mark", "\xef\xbb\xbf \n{\"id\":\"a\"}", " id=a any=1" },
 		{ "half a mark", "\xef\xbb{\"id\":\"" MARKER "\"}", " any=1" },
 		{ "half a mark, a blank", "\xef {\"id\":\"" MARKER "\"}", " any=1" },
-		{ "bad escapes",
-		  "{\"id\":\"a\\qb\\u12\\n\\u00zz\\u\",\"model\":\"\\ud83d\\ude00\\u0000\\u00e9\"}",
-		  " model=???? id=a?b?\n?zz? any=1" },
+		{ "bad escapes", "{\"id\":\"a\\qb\\u12\\n\\u00zz\\u\"}", " id=a?b?\n?zz? any=1" },
 		{ "escape at the end", "{\"id\":\"a\\", " any=1" },
 		{ "wrong types",
 		  "{\"id\":5,\"model\":{\"id\":\"x\"},\"choices\":{\"index\":1},\"usage\":[1],\"stop\":\"no\",\"tokens\":3}",
@@ -608,7 +606,9 @@ static void malformed(void **state)
 
 	(void)state;
 	table(RP_JSON_RESPONSE_BODY, t, COUNT_OF(t));
-	check(RP_JSON_RESPONSE_BODY, "NUL", nul, sizeof(nul) - 1, " model=c id=a?b any=1");
+	check(RP_JSON_RESPONSE_BODY, "NUL", nul, sizeof(nul) - 1,
+	      " model=c id=a\xef\xbf\xbd"
+	      "b any=1");
 }
 
 /*
@@ -656,6 +656,70 @@ static void no_json(void **state)
 	/* the same of requests */
 	for (size_t i = 0; i < COUNT_OF(t); i++)
 		check(RP_JSON_REQUEST_BODY, t[i].name, t[i].in, strlen(t[i].in), NULL);
+}
+
+#define EMOJI "\xf0\x9f\x98\x80"
+#define NO_CHAR "\xef\xbf\xbd"
+
+/* Escaped or not, a name is the same. */
+static void unicode(void **state)
+{
+	static const struct item t[] = {
+		{ "two, three, four bytes", "{\"model\":\"\\u00e9\\u4E2d\\uD83D\\ude00\"}",
+		  " model=\xc3\xa9\xe4\xb8\xad" EMOJI " any=1" },
+		{ "the ends",
+		  "{\"model\":\"\\u007f\\u0080\\u07ff\\u0800\\ud7ff\\ue000\\uffff\\ud800\\udc00\\udbff\\udfff\"}",
+		  " model=\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf"
+		  "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf any=1" },
+		{ "NUL", "{\"model\":\"a\\u0000b\"}", " model=a" NO_CHAR "b any=1" },
+		{ "a first half alone", "{\"model\":\"a\\ud83d\"}", " model=a" NO_CHAR " any=1" },
+		{ "a first half and a letter", "{\"model\":\"\\ud83db\"}",
+		  " model=" NO_CHAR "b any=1" },
+		{ "a first half and an escape", "{\"model\":\"\\ud83d\\n\\ud83d\\\"\"}",
+		  " model=" NO_CHAR "\n" NO_CHAR "\" any=1" },
+		{ "two first halves", "{\"model\":\"\\ud83d\\ud83d\\ude00\"}",
+		  " model=" NO_CHAR EMOJI " any=1" },
+		{ "a first half and a character", "{\"model\":\"\\ud83d\\u00e9\"}",
+		  " model=" NO_CHAR "\xc3\xa9 any=1" },
+		{ "a second half", "{\"model\":\"\\ude00b\"}", " model=" NO_CHAR "b any=1" },
+		{ "halves the wrong way round", "{\"model\":\"\\ude00\\ud83d\"}",
+		  " model=" NO_CHAR NO_CHAR " any=1" },
+		{ "a broken second half", "{\"model\":\"\\ud83d\\ude0!\"}",
+		  " model=" NO_CHAR "?! any=1" },
+		{ "each string by itself", "{\"id\":\"a\\ud83d\",\"model\":\"\\ude00\"}",
+		  " model=" NO_CHAR " id=a" NO_CHAR " any=1" },
+	};
+	static const struct {
+		const char *in, *out;
+		unsigned len;
+	} last[] = {
+		{ "\\u00e9", "\xc3\xa9", 2 },
+		{ "\\u4e2d", "\xe4\xb8\xad", 3 },
+		{ "\\ud83d\\ude00", EMOJI, 4 },
+		{ "\\ud83d", NO_CHAR, 3 },
+		{ "\xc3\xa9", "\xc3\xa9", 2 },
+		{ "\xe4\xb8\xad", "\xe4\xb8\xad", 3 },
+		{ EMOJI, EMOJI, 4 },
+	};
+	struct log l = { 0 }, w = { 0 };
+
+	(void)state;
+	table(RP_JSON_RESPONSE_BODY, t, COUNT_OF(t));
+	/* at the limit: the whole character or nothing of it, and nothing behind it */
+	for (size_t i = 0; i < COUNT_OF(last); i++) {
+		for (unsigned pad = 122; pad < 128; pad++) {
+			bool fits = pad + last[i].len <= 127;
+
+			l.n = w.n = 0;
+			log_add(&l, "{\"model\":\"%0*d%sz\"}", (int)pad, 0, last[i].in);
+			log_add(&w, " model=%0*d%s%s%s any=1", (int)pad, 0, fits ? last[i].out : "",
+				pad + last[i].len < 127 ? "z" : "",
+				pad + last[i].len < 127 ? "" : " model_cut=1");
+			check(RP_JSON_REQUEST_BODY, "last character", l.s, l.n, w.s);
+		}
+	}
+	free(l.s);
+	free(w.s);
 }
 
 static void repeat(struct log *l, const char *s, size_t n)
@@ -895,7 +959,7 @@ int main(void)
 		cmocka_unit_test(requests), cmocka_unit_test(chat),	 cmocka_unit_test(others),
 		cmocka_unit_test(errors),   cmocka_unit_test(malformed), cmocka_unit_test(large),
 		cmocka_unit_test(bodies),   cmocka_unit_test(whole),	 cmocka_unit_test(scrubbed),
-		cmocka_unit_test(no_json),
+		cmocka_unit_test(no_json),  cmocka_unit_test(unicode),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

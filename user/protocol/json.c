@@ -1477,12 +1477,69 @@ static size_t word(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 	return i;
 }
 
-static void copy_put(struct rp_json *p, uint8_t c)
+static void copy_put(struct rp_json *p, const char *s, unsigned int n)
 {
-	if (p->tlen < acts[p->act].max)
-		p->tok[p->tlen++] = c ? c : '?';
-	else
+	/* nothing behind what had no room, be it shorter */
+	if (p->cut || p->tlen + n > acts[p->act].max) {
 		p->cut = true;
+		return;
+	}
+	memcpy(p->tok + p->tlen, s, n);
+	p->tlen += n;
+}
+
+/* A character in UTF-8. What is none, and NUL, which would end the name, is U+FFFD. */
+static void copy_char(struct rp_json *p, uint32_t c)
+{
+	static const uint8_t lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
+	unsigned int n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	char u[4];
+
+	if (!c || (c >= 0xd800 && c < 0xe000)) {
+		copy_put(p, "\xef\xbf\xbd", 3);
+		return;
+	}
+	for (unsigned int i = n - 1; i; i--, c >>= 6)
+		u[i] = (char)(0x80 | (c & 0x3f));
+	u[0] = (char)(lead[n] | c);
+	copy_put(p, u, n);
+}
+
+/* Half of a pair of \u escapes, whose other half did not come. */
+static void copy_half(struct rp_json *p)
+{
+	if (p->high)
+		copy_char(p, p->high);
+	p->high = 0;
+}
+
+static void copy_unit(struct rp_json *p, uint16_t u)
+{
+	if (p->high && u >= 0xdc00 && u < 0xe000) {
+		copy_char(p, 0x10000 + ((p->high & 0x3ffu) << 10) + (u & 0x3ffu));
+		p->high = 0;
+		return;
+	}
+	copy_half(p);
+	if (u >= 0xd800 && u < 0xdc00)
+		p->high = u;
+	else
+		copy_char(p, u);
+}
+
+/* Where a string was cut, half a character may be left of one that was not escaped. */
+static void copy_trim(struct rp_json *p)
+{
+	unsigned int back = 1;
+	uint8_t c;
+
+	while (back < 4 && back < p->tlen && ((uint8_t)p->tok[p->tlen - back] & 0xc0) == 0x80)
+		back++;
+	if (back > p->tlen)
+		return;
+	c = (uint8_t)p->tok[p->tlen - back];
+	if (back < (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : c >= 0xc0 ? 2u : 1u))
+		p->tlen -= back;
 }
 
 static size_t copy(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i, size_t n)
@@ -1492,7 +1549,7 @@ static size_t copy(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 	for (; i < n; i++) {
 		uint8_t c = in[i];
 		/* an escape is kept whole or not at all: tlen moves at its end */
-		bool k = keep && p->tlen < max;
+		bool k = keep && p->tlen < max && !p->cut;
 
 		if (p->esc == ESC_CHAR) {
 			p->esc = ESC_NONE;
@@ -1500,7 +1557,8 @@ static size_t copy(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 				p->esc = ESC_HEX;
 				p->hex = p->hexn = 0;
 			} else {
-				copy_put(p, unescape(c));
+				copy_half(p);
+				copy_char(p, unescape(c));
 			}
 			if (k)
 				keep[i] = c;
@@ -1513,7 +1571,7 @@ static size_t copy(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 				p->hex = p->hex << 4 | h;
 				if (++p->hexn == 4) {
 					p->esc = ESC_NONE;
-					copy_put(p, p->hex < 0x80 ? p->hex : '?');
+					copy_unit(p, p->hex);
 				}
 				if (k)
 					keep[i] = c;
@@ -1521,20 +1579,30 @@ static size_t copy(struct rp_json *p, const uint8_t *in, uint8_t *keep, size_t i
 			}
 			/* malformed: the byte is looked at again as itself */
 			p->esc = ESC_NONE;
-			copy_put(p, '?');
-			k = keep && p->tlen < max;
+			copy_half(p);
+			copy_char(p, '?');
+			k = keep && p->tlen < max && !p->cut;
 		}
 		if (c == '"') {
 			if (keep)
 				keep[i] = c;
+			copy_half(p);
+			if (p->cut)
+				copy_trim(p);
 			string_done(p);
 			value_over(p);
 			return i + 1;
 		}
-		if (c == '\\')
+		if (c == '\\') {
 			p->esc = ESC_CHAR;
-		else
-			copy_put(p, c);
+		} else {
+			copy_half(p);
+			k = k && p->tlen < max && !p->cut;
+			if (c)
+				copy_put(p, (const char *)in + i, 1);
+			else
+				copy_char(p, c);
+		}
 		if (k)
 			keep[i] = c;
 	}
@@ -1555,6 +1623,7 @@ static size_t string_begin(struct rp_json *p, const uint8_t *in, uint8_t *keep, 
 	case K_STR:
 		p->mode = M_COPY;
 		p->tlen = 0;
+		p->high = 0;
 		p->cut = false;
 		return copy(p, in, keep, i, n);
 	case K_SOME:

@@ -7,8 +7,9 @@
  * or kept, and nothing but blanks of what stands behind the document's end, or behind
  * a byte that no JSON has there. It may be text that looks like JSON.
  * Depth is counted beyond RP_JSON_DEPTH but paths there are not followed. Strings are
- * compared or copied decoded for the simple escapes (\" \\ \/ \b \f \n \r \t; \uXXXX
- * below 0x80), other \u escapes become '?'.
+ * copied decoded: \uXXXX to UTF-8, pairs of them too, halves and NUL to U+FFFD; other
+ * escapes that JSON does not have to '?'. They are cut at a character's end. Raw bytes
+ * are copied as they come, valid UTF-8 or not.
  *
  * What `keep` gets: structure, blanks, quotes; keys as far as they begin like a
  * key that is known at that place; true, false and null under such a key; the
@@ -125,6 +126,7 @@ struct rp_json {
 	bool scan; /* this string is searched */
 	uint8_t wlen;
 	uint16_t hex, tlen;
+	uint16_t high; /* half of a pair of \u escapes */
 	uint16_t rbits, cbits, ibits;
 	uint8_t fin_index;
 	uint32_t skip; /* depth inside a part that is of no interest */
