@@ -400,7 +400,7 @@ static void test_calls(void **st)
 	set(&r, RP_FIELD_TOK_COMPLETION, 4);
 	r.pid = 7;
 	s.obs->record(s.obs->ctx, &r);
-	strcpy(r.model, "other");
+	strcpy(r.model, "second");
 	r.pid = 8;
 	s.obs->record(s.obs->ctx, &r);
 	s.obs->step(s.obs->ctx, &i);
@@ -409,14 +409,14 @@ static void test_calls(void **st)
 #define L(m) "{engine=\"0\",model_name=\"" m "\""
 	has(t, "vllm:iteration_tokens_total_count" L("m") "} 2");
 	has(t, "vllm:iteration_tokens_total_sum" L("m") "} 553");
-	has(t, "vllm:iteration_tokens_total_count" L("other") "} 0");
+	has(t, "vllm:iteration_tokens_total_count" L("second") "} 0");
 	has(t, "vllm:num_requests_running" L("m") "} 2");
 	has(t, "vllm:num_requests_waiting" L("m") "} 1");
-	has(t, "vllm:num_requests_waiting" L("other") "} 2");
+	has(t, "vllm:num_requests_waiting" L("second") "} 2");
 	has(t, "vllm:num_requests_waiting_by_reason" L("m") ",reason=\"capacity\"} 1");
 	has(t, "vllm:num_requests_waiting_by_reason" L("m") ",reason=\"deferred\"} 0");
 	has(t, "vllm:kv_cache_usage_perc" L("m") "} 0.125");
-	has(t, "vllm:kv_cache_usage_perc" L("other") "} NaN");
+	has(t, "vllm:kv_cache_usage_perc" L("second") "} NaN");
 	has(t, "vllm:num_preemptions_total" L("m") "} 0");
 	has(t, "vllm:prompt_tokens_total" L("m") "} 9");
 	has(t, "vllm:generation_tokens_total" L("m") "} 4");
@@ -488,6 +488,76 @@ static void test_bounded(void **st)
 	for (const char *p = t; (p = strstr(p, "\nvllm:e2e_request_latency_seconds_count{")); p++)
 		n++;
 	assert_int_equal(n, 64);
+	free(t);
+	end(&s);
+}
+
+/* A model may be called as those are that had no room, and as bytes that are no text. */
+static void test_names(void **st)
+{
+	struct side s = side(RP_COMPAT_VLLM);
+	struct rp_gap_info g = { .gap_ns = MS, .whole_ns = MS, .n = 1 };
+	struct rp_record r;
+	const char *line[400];
+	char name[32], *t;
+	size_t n = 0;
+
+	(void)st;
+	for (int i = 0; i < 100; i++) {
+		static const char *const odd[] = { "other",   "a\xff", "a\x1f",
+						   "unknown", "",      "_other" };
+
+		snprintf(name, sizeof(name), "m%d", i);
+		r = record(i < 6 ? odd[i] : name);
+		s.obs->record(s.obs->ctx, &r);
+		g.model = r.model;
+		s.obs->gap(s.obs->ctx, &g);
+	}
+	t = text(&s);
+#define LENGTH ",finished_reason=\"length\"} "
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"_other\"" LENGTH "1");
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"__other\"" LENGTH "1");
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"_unknown\"" LENGTH "1");
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"unknown\"" LENGTH "1");
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"a\xef\xbf\xbd\"" LENGTH "2");
+	has(t, "vllm:request_success_total{engine=\"0\",model_name=\"other\"" LENGTH "36");
+	has(t, "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"_other\"} 1");
+	has(t,
+	    "vllm:inter_token_latency_seconds_count{engine=\"0\",model_name=\"a\xef\xbf\xbd\"} 2");
+#undef LENGTH
+	for (const char *p = t; (p = strstr(p, "\nvllm:request_success_total{")); p++) {
+		size_t len = (size_t)((char *)memchr(p, ' ', 512) - p);
+
+		line[n] = p;
+		for (size_t i = 0; i < n; i++)
+			if (!memcmp(line[i], p, len + 1))
+				fail_msg("twice: %.200s", p);
+		n++;
+		assert_true(n < sizeof(line) / sizeof(*line));
+	}
+	assert_int_equal(n, 64 * 5);
+	free(t);
+	/* a name that only a client told is the last model's, whatever that is called */
+	r = record("other");
+	s.obs->record(s.obs->ctx, &r);
+	r = record("made-up");
+	r.status = 500;
+	r.end = RP_END_ERROR;
+	s.obs->record(s.obs->ctx, &r);
+	t = text(&s);
+	has(t,
+	    "vllm:request_success_total{engine=\"0\",model_name=\"_other\",finished_reason=\"error\"} 1");
+	free(t);
+	end(&s);
+	/* and so is that of an engine process that answered nothing yet */
+	s = side(RP_COMPAT_VLLM);
+	r = record("other");
+	s.obs->record(s.obs->ctx, &r);
+	s.tl->st.n_cores = 1;
+	s.tl->st.cores[0] = (struct rp_core){ .pid = 8, .index = 1, .tokens = 9 };
+	t = text(&s);
+	has(t, "vllm:generation_tokens_total{engine=\"1\",model_name=\"_other\"} 9");
+	s.tl->st.n_cores = 0;
 	free(t);
 	end(&s);
 }
@@ -682,12 +752,12 @@ static void test_off(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),	cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_choices), cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_calls),	cmocka_unit_test(test_gaps),
-		cmocka_unit_test(test_bounded), cmocka_unit_test(test_http),
-		cmocka_unit_test(test_generic), cmocka_unit_test(test_recordings),
-		cmocka_unit_test(test_off),
+		cmocka_unit_test(test_one),	   cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_choices),	   cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_calls),	   cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_bounded),	   cmocka_unit_test(test_http),
+		cmocka_unit_test(test_names),	   cmocka_unit_test(test_generic),
+		cmocka_unit_test(test_recordings), cmocka_unit_test(test_off),
 	};
 
 	return cmocka_run_group_tests_name("as_vllm", tests, NULL, NULL);

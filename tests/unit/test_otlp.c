@@ -836,6 +836,54 @@ static void overflow(void **st)
 	m_close(&x);
 }
 
+/* Attributes that are written alike are one series, or a point would be there twice. */
+static void names(void **st)
+{
+	static const char *const model[] = { "a\xff", "a\xfe", "a\x01", "a\xc2\x80",
+					     "a\xef\xbf\xbd" };
+	static const enum rp_operation chat[] = { RP_OP_CHAT, RP_OP_MESSAGES, RP_OP_RESPONSES };
+	static const char *const engine[] = { "generic", "", NULL };
+	struct rp_otlp_trace t = { .sampled = false };
+	struct rp_record r = a_record();
+	struct mstate x = { 0 };
+
+	(void)st;
+	m_open(&x);
+	r.engine_name = "generic";
+	strcpy(r.model, "a\xef\xbf\xbd");
+	strcpy(r.request_model, r.model);
+	strcpy(r.path, "/v1/\xef\xbf\xbd");
+	rp_otlp_metrics_record(x.m, &r, &t);
+	assert_int_equal(rp_otlp_metrics_series(x.m), 2); /* of the request, and of HTTP */
+	for (size_t i = 0; i < 5; i++) {
+		strcpy(r.model, model[i]);
+		strcpy(r.request_model, model[4 - i]);
+		snprintf(r.path, sizeof(r.path), "/v1/%s", model[i] + 1);
+		r.operation = chat[i % 3];
+		r.engine_name = engine[i % 3];
+		rp_otlp_metrics_record(x.m, &r, &t);
+	}
+	assert_int_equal(rp_otlp_metrics_series(x.m), 2);
+	for (size_t i = 0; i < 5; i++)
+		rp_otlp_metrics_gap(x.m, &(struct rp_gap_info){ .model = model[i],
+								.source = RP_ITL_ENGINE,
+								.gap_ns = 1000,
+								.n = 1 });
+	assert_int_equal(rp_otlp_metrics_series(x.m), 3);
+	m_export(&x, 2000);
+	assert_int_equal(occurrences(&x.b, "\"count\":\"5\""), 1); /* the gaps */
+	assert_int_equal(occurrences(&x.b, "{\"stringValue\":\"a\xef\xbf\xbd\"}"),
+			 2 * occurrences(&x.b, "gen_ai.operation.name") + 1);
+	has(&x.b, "\"/v1/\xef\xbf\xbd\"");
+	/* with another word for the operation, it is another */
+	r.operation = RP_OP_COMPLETION;
+	rp_otlp_metrics_record(x.m, &r, &t);
+	r.operation = RP_OP_INFILL;
+	rp_otlp_metrics_record(x.m, &r, &t);
+	assert_int_equal(rp_otlp_metrics_series(x.m), 4);
+	m_close(&x);
+}
+
 /* In parts, all of it once. */
 static void parts(void **st)
 {
@@ -937,13 +985,14 @@ static void responses(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wire),	    cmocka_unit_test(endpoints),
-		cmocka_unit_test(settings), cmocka_unit_test(traceparents),
-		cmocka_unit_test(sampling), cmocka_unit_test(span_text),
-		cmocka_unit_test(queue),    cmocka_unit_test(definitions),
-		cmocka_unit_test(deltas),   cmocka_unit_test(exponential),
-		cmocka_unit_test(overflow), cmocka_unit_test(parts),
-		cmocka_unit_test(backoff),  cmocka_unit_test(responses),
+		cmocka_unit_test(wire),	     cmocka_unit_test(endpoints),
+		cmocka_unit_test(settings),  cmocka_unit_test(traceparents),
+		cmocka_unit_test(sampling),  cmocka_unit_test(span_text),
+		cmocka_unit_test(queue),     cmocka_unit_test(definitions),
+		cmocka_unit_test(deltas),    cmocka_unit_test(exponential),
+		cmocka_unit_test(overflow),  cmocka_unit_test(parts),
+		cmocka_unit_test(names),     cmocka_unit_test(backoff),
+		cmocka_unit_test(responses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -588,9 +588,114 @@ static void test_label_escapes(void **s)
 	strcpy(r.model, "a\"b\\c\nd\xff\x1b[31m\xc3\xa9");
 	rp_prom_record(p, &r);
 	t = render(p);
-	assert_non_null(
-		strstr(t, "{model=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xef\xbf\xbd[31m\xc3\xa9\","));
+	assert_non_null(strstr(t, "{model=\"a\\\"b\\\\c\xef\xbf\xbd"
+				  "d\xef\xbf\xbd\xef\xbf\xbd[31m\xc3\xa9\","));
 	free(t);
+	rp_prom_free(p);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A series that is there twice makes Prometheus refuse the whole scrape. */
+static void no_series_twice(const char *text)
+{
+	char *copy = strdup(text), *series[8192], *save, *value;
+	size_t n = 0;
+
+	for (char *l = strtok_r(copy, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+		if (*l == '#')
+			continue;
+		value = strrchr(l, ' ');
+		assert_non_null(value);
+		*value = '\0';
+		assert_true(n < sizeof(series) / sizeof(*series));
+		series[n++] = l;
+	}
+	assert_true(n > 0);
+	qsort(series, n, sizeof(*series), by_text);
+	for (size_t i = 1; i < n; i++)
+		if (!strcmp(series[i - 1], series[i]))
+			fail_msg("%s is there twice", series[i]);
+	free(copy);
+}
+
+#define NO_CHAR "\xef\xbf\xbd"
+
+/* Names that would be written alike are one; and none is taken for a word of our own. */
+static void test_names(void **s)
+{
+	static const struct {
+		const char *name, *label;
+		int n;
+	} t[] = {
+		/* no UTF-8, controls, and the character that stands for them */
+		{ "a\xff", "a" NO_CHAR, 6 },	 { "a\xc3", "a" NO_CHAR, 6 },
+		{ "a\x01", "a" NO_CHAR, 6 },	 { "a\n", "a" NO_CHAR, 6 },
+		{ "a\xc2\x85", "a" NO_CHAR, 6 }, { "a" NO_CHAR, "a" NO_CHAR, 6 },
+		{ "a\xc2\xa0", "a\xc2\xa0", 1 }, { "other", "_other", 1 },
+		{ "_other", "__other", 1 },	 { "__other", "___other", 1 },
+		{ "unknown", "_unknown", 1 },	 { "", "unknown", 1 },
+		{ "others", "others", 1 },	 { "_", "_", 1 },
+	};
+	const struct rp_prom_opts o = { .max_models = 9 };
+	struct rp_prom *p = rp_prom_new(&o);
+	struct rp_record r = record();
+	char *text, want[256];
+
+	(void)s;
+	set(&r, RP_FIELD_S_DURATION, 9 * MS);
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		struct rp_gap_info g = {
+			.model = t[i].name, .source = RP_ITL_ENGINE, .gap_ns = MS, .n = 1
+		};
+
+		snprintf(r.model, sizeof(r.model), "%s", t[i].name);
+		rp_prom_record(p, &r);
+		rp_prom_gap(p, &g);
+		g.asked = true;
+		rp_prom_gap(p, &g);
+	}
+	strcpy(r.model, "no room for it");
+	rp_prom_record(p, &r);
+	text = render(p);
+	no_series_twice(text);
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		snprintf(
+			want, sizeof(want),
+			"reqprobe_request_duration_seconds_count{model=\"%s\",operation=\"chat\"} %d",
+			t[i].label, t[i].n);
+		has_line(text, want);
+		snprintf(
+			want, sizeof(want),
+			"reqprobe_inter_token_latency_seconds_count{model=\"%s\",scope=\"engine\"} %d",
+			t[i].label, 2 * t[i].n);
+		has_line(text, want);
+	}
+	has_line(text,
+		 "reqprobe_request_duration_seconds_count{model=\"other\",operation=\"chat\"} 1");
+	free(text);
+	rp_prom_free(p);
+
+	/* each of its bytes becomes three: cut where a character ends */
+	p = rp_prom_new(NULL);
+	for (int c = 0x80; c < 0x90; c++) {
+		memset(r.model, c, sizeof(r.model) - 1);
+		rp_prom_record(p, &r);
+	}
+	text = render(p);
+	no_series_twice(text);
+	for (const char *at = strstr(text, "duration_seconds_count{model=\"") + 30, *e = at;;
+	     e += 3) {
+		if (strncmp(e, NO_CHAR, 3)) {
+			assert_int_equal(e - at, 126);
+			assert_int_equal(strncmp(e, "\",operation=\"chat\"} 16\n", 23), 0);
+			break;
+		}
+	}
+	free(text);
 	rp_prom_free(p);
 }
 
@@ -934,6 +1039,7 @@ int main(void)
 		cmocka_unit_test(test_only_trusted),
 		cmocka_unit_test(test_models_bounded),
 		cmocka_unit_test(test_label_escapes),
+		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_promtool),
 		cmocka_unit_test(test_http),
 		cmocka_unit_test(test_http_connections),

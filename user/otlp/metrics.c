@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 
 #include "lib/exphist.h"
+#include "sink/name.h"
 #include "source/live.h"
 
 /* ---- what there is ---- */
@@ -166,7 +167,8 @@ struct slot {
 	int64_t taken_at;
 };
 
-/* Attributes. Zero what is not used: compared as bytes. */
+/* Attributes, as they are sent: what is written alike is one series. Zero what is not
+ * used: compared as bytes. */
 struct key {
 	uint32_t kind;
 	uint32_t overflow;
@@ -473,6 +475,17 @@ void rp_otlp_address(uint16_t family, const uint8_t addr[16], char buf[64])
 		buf[0] = '\0';
 }
 
+/* Of the operations with the same word, the first. */
+static uint8_t same_word(enum rp_operation op)
+{
+	int i = 0;
+
+	while (i < (int)op &&
+	       strcmp(rp_otlp_operation((enum rp_operation)i), rp_otlp_operation(op)))
+		i++;
+	return (uint8_t)i;
+}
+
 /* A word that a program made, not a sentence that a person or a prompt did. */
 static bool is_word(const char *s)
 {
@@ -534,17 +547,21 @@ static void gen_ai(struct rp_otlp_metrics *m, const struct rp_record *r, const c
 {
 	const struct rp_value *v = r->v, *n = &v[RP_FIELD_TOK_COMPLETION];
 	bool whole = !(r->flags & RP_FLAG_TRUNCATED);
+	char model[RP_MODEL_MAX];
 	struct key k;
 	struct series *s;
 
 	memset(&k, 0, sizeof(k));
 	k.kind = K_GENAI;
-	k.op = (uint8_t)r->operation;
-	COPY(k.engine, r->engine_name ? r->engine_name : "");
-	if (name_known(&m->models, r->request_model, accepted))
-		COPY(k.request_model, r->request_model);
+	k.op = same_word(r->operation);
+	if (!m->c->provider)
+		COPY(k.engine, rp_otlp_provider(m->c, r->engine_name));
+	rp_name_canonical(model, sizeof(model), r->request_model);
+	if (name_known(&m->models, model, accepted))
+		COPY(k.request_model, model);
+	rp_name_canonical(model, sizeof(model), r->model);
 	if (accepted && r->model_told)
-		COPY(k.response_model, r->model);
+		COPY(k.response_model, model);
 	if (r->family == AF_INET || r->family == AF_INET6) {
 		k.family = r->family;
 		k.port = r->lport;
@@ -588,6 +605,7 @@ static void http(struct rp_otlp_metrics *m, const struct rp_record *r, const cha
 {
 	const struct rp_value *receive = &r->v[RP_FIELD_P_RECEIVE];
 	const struct rp_value *rest = &r->v[RP_FIELD_S_DURATION];
+	char method[RP_METHOD_MAX], route[RP_PATH_MAX];
 	struct key k;
 
 	if (!receive->known || !rest->known)
@@ -595,9 +613,11 @@ static void http(struct rp_otlp_metrics *m, const struct rp_record *r, const cha
 	memset(&k, 0, sizeof(k));
 	k.kind = K_HTTP;
 	k.status = (uint16_t)r->status;
-	COPY(k.method, r->method);
-	if (name_known(&m->routes, r->path, accepted))
-		COPY(k.route, r->path);
+	rp_name_canonical(method, sizeof(method), r->method);
+	COPY(k.method, method);
+	rp_name_canonical(route, sizeof(route), r->path);
+	if (name_known(&m->routes, route, accepted))
+		COPY(k.route, route);
 	/* of a server, a 4xx is the client's error (HTTP conventions) */
 	if (error && !(r->status >= 400 && r->status < 500))
 		COPY(k.error, error);
@@ -630,11 +650,12 @@ void rp_otlp_metrics_gap(struct rp_otlp_metrics *m, const struct rp_gap_info *g)
 	unsigned which = g->chunk ? GAP_CHUNK : GAP_TOKEN;
 	uint8_t scope = g->chunk || g->source == RP_ITL_SERVER;
 	struct series *s = m->last[which];
-	const char *model = g->model ? g->model : "";
+	char model[RP_MODEL_MAX];
 	struct key k;
 
+	rp_name_canonical(model, sizeof(model), g->model ? g->model : "");
 	if (!name_known(&m->models, model, !g->asked))
-		model = "";
+		model[0] = '\0';
 	if (!s || s->key.scope != scope || strcmp(s->key.response_model, model)) {
 		memset(&k, 0, sizeof(k));
 		k.kind = K_GAP;

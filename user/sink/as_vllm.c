@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "sink/compat.h"
+#include "sink/name.h"
 
 /* Label sets (model_name, engine) that are kept apart; further ones share the first,
  * "other". A model's name comes from answers of status 2xx, as in prometheus.c. */
@@ -258,21 +259,11 @@ static uint32_t lookup(const struct as_vllm *a, const char *model, int64_t index
 	return 0;
 }
 
-/* learn: the server accepted the name. NULL: no memory, or a name that a client made
- * up before any answer told one. */
-static struct entry *entry_of(struct as_vllm *a, const char *model, int64_t index, bool learn)
+/* model: a label's value. */
+static struct entry *entry_named(struct as_vllm *a, const char *model, int64_t index, bool learn)
 {
-	uint32_t i;
+	uint32_t i = lookup(a, model, index);
 
-	if (!model || !*model)
-		model = "unknown";
-	i = lookup(a, model, index);
-	if (!i && !learn) {
-		if (!a->told)
-			return NULL;
-		model = a->entries[a->told]->model;
-		i = lookup(a, model, index);
-	}
 	if (!i && a->n < MAX_ENTRIES) {
 		struct entry *e = make(model, index);
 
@@ -283,12 +274,24 @@ static struct entry *entry_of(struct as_vllm *a, const char *model, int64_t inde
 	} else if (!i) {
 		a->no_entry++;
 		if (!a->entries[0])
-			a->entries[0] = make("other", 0);
+			a->entries[0] = make(RP_NAME_OTHER, 0);
 		return a->entries[0];
 	}
 	if (learn)
 		a->told = i;
 	return a->entries[i];
+}
+
+/* learn: the server accepted the name. NULL: no memory, or a name that a client made
+ * up before any answer told one. */
+static struct entry *entry_of(struct as_vllm *a, const char *model, int64_t index, bool learn)
+{
+	char name[RP_MODEL_MAX];
+
+	rp_name_label(name, sizeof(name), model);
+	if (learn || lookup(a, name, index))
+		return entry_named(a, name, index, learn);
+	return a->told ? entry_named(a, a->entries[a->told]->model, index, false) : NULL;
 }
 
 static void release(struct as_vllm *a, struct core *c)
@@ -334,7 +337,7 @@ static uint32_t core_entry(struct as_vllm *a, uint32_t pid, int64_t index)
 
 	if (c->entry || !a->told)
 		return c->entry;
-	e = entry_of(a, a->entries[a->told]->model, index, false);
+	e = entry_named(a, a->entries[a->told]->model, index, false);
 	return e ? lookup(a, e->model, index) : 0;
 }
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sink/name.h"
+
 /* ---- histograms ---- */
 
 /* The `le` of text 0.0.4 are older than the canonical form, and stay. The sets of
@@ -135,7 +137,7 @@ struct rp_prom *rp_prom_new(const struct rp_prom_opts *o)
 		free(p);
 		return NULL;
 	}
-	strcpy(p->models[0].name, "other");
+	strcpy(p->models[0].name, RP_NAME_OTHER);
 	p->n_models = 1;
 	return p;
 }
@@ -172,12 +174,12 @@ void rp_prom_free(struct rp_prom *p)
 
 /* `learn`: the server accepted this name. Names that clients make up and the
  * server refuses must not use up the table. */
-static struct model *find_model(struct rp_prom *p, const char *name, bool learn)
+static struct model *find_model(struct rp_prom *p, const char *raw, bool learn)
 {
 	struct model *m = &p->models[p->last];
+	char name[RP_MODEL_MAX];
 
-	if (!name || !*name)
-		name = "unknown";
+	rp_name_label(name, sizeof(name), raw);
 	if (!strcmp(m->name, name))
 		return m;
 	for (uint32_t i = 0; i < p->n_models; i++) {
@@ -192,7 +194,7 @@ static struct model *find_model(struct rp_prom *p, const char *name, bool learn)
 	}
 	p->last = p->n_models++;
 	m = &p->models[p->last];
-	strncpy(m->name, name, sizeof(m->name) - 1);
+	strcpy(m->name, name);
 	return m;
 }
 
