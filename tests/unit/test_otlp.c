@@ -759,11 +759,17 @@ static void deltas(void **st)
 	(void)st;
 	m_open(&x);
 	x.st.tokens_prompt = 10;
+	x.st.unknown_prompt = 77;
+	x.st.unknown_completion = 88;
 	gap(&x, 125000000, 2);
 	m_export(&x, 2000);
 	has(&x.b, ITL("1000", "2000", "2", "0.25"));
 	has(&x.b, "\"min\":0.125,\"max\":0.125");
 	has(&x.b, "\"startTimeUnixNano\":\"1000\",\"timeUnixNano\":\"2000\",\"asInt\":\"10\"");
+	has(&x.b, "\"asInt\":\"77\",\"attributes\":[{\"key\":\"gen_ai.token.type\",\"value\":{"
+		  "\"stringValue\":\"input\"}}]");
+	has(&x.b, "\"asInt\":\"88\",\"attributes\":[{\"key\":\"gen_ai.token.type\",\"value\":{"
+		  "\"stringValue\":\"output\"}}]");
 	/* not taken: the next has both */
 	x.st.tokens_prompt = 15;
 	gap(&x, 500000000, 1);

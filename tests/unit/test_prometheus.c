@@ -220,6 +220,8 @@ static const struct rp_stats stats = {
 	.unobserved_tls = 1,
 	.tokens_prompt = 55,
 	.tokens_completion = 66,
+	.unknown_prompt = 3,
+	.unknown_completion = 4,
 	.bytes_rx = 1,
 	.bytes_tx = 2,
 	.seen = { 100, 20, 30, 4 },
@@ -479,6 +481,8 @@ static void test_values(void **s)
 	has_line(t, "reqprobe_handshakes_untrusted_total{reason=\"retransmitted\"} 4");
 	has_line(t, "reqprobe_tokens_total{direction=\"input\"} 55");
 	has_line(t, "reqprobe_tokens_total{direction=\"output\"} 66");
+	has_line(t, "reqprobe_requests_tokens_unknown_total{direction=\"input\"} 3");
+	has_line(t, "reqprobe_requests_tokens_unknown_total{direction=\"output\"} 4");
 	has_line(t, "reqprobe_events_total{class=\"data\"} 100");
 	has_line(t, "reqprobe_events_lost_total{class=\"data\"} 3");
 	has_line(t, "reqprobe_map_full_total{map=\"threads\"} 1");

@@ -1129,6 +1129,58 @@ static void answers(void **st)
 #undef ONE
 }
 
+/* Totals of tokens that lack some say so. */
+static void unknown_tokens(void **st)
+{
+	static const struct {
+		const char *path, *status, *body;
+		unsigned prompt, completion; /* not known, from here on */
+	} t[] = {
+		{ "/v1/chat/completions", "200 OK",
+		  "{\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}", 0, 0 },
+		{ "/v1/chat/completions", "200 OK", "{\"usage\":{\"prompt_tokens\":5}}", 0, 1 },
+		{ "/v1/chat/completions", "200 OK", "{\"usage\":{\"completion_tokens\":5}}", 1, 1 },
+		{ "/v1/chat/completions", "200 OK", "{}", 2, 2 },
+		{ "/v1/chat/completions", "500 Error", "{}", 3, 3 },
+		/* refused; no text; no tokens at all */
+		{ "/v1/chat/completions", "400 Bad", "{}", 3, 3 },
+		{ "/v1/embeddings", "200 OK", "{}", 4, 3 },
+		{ "/v1/embeddings", "200 OK", "{\"usage\":{\"prompt_tokens\":5}}", 4, 3 },
+		{ "/v1/images/generations", "200 OK", "{}", 4, 3 },
+	};
+	const struct rp_stats *s;
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	s = rp_timeline_stats(w->t);
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		char resp[256];
+
+		post(w, (1000 + 100 * i) * MS, t[i].path, "{\"stream\":false}");
+		snprintf(
+			resp, sizeof(resp),
+			"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			t[i].status, strlen(t[i].body), t[i].body);
+		tx(w, 1, (1050 + 100 * i) * MS, resp);
+		assert_int_equal(w->n, i + 1);
+		assert_int_equal(s->unknown_prompt, t[i].prompt);
+		assert_int_equal(s->unknown_completion, t[i].completion);
+	}
+	assert_int_equal(s->tokens_prompt, 15);
+	assert_int_equal(s->tokens_completion, 8);
+	/* a stream that says nothing of tokens */
+	rx(w, 1, 3000 * MS, REQ);
+	tx(w, 1, 3001 * MS, HDR_CHUNKED);
+	txc(w, 1, 3010 * MS, TOK);
+	txc(w, 1, 3020 * MS, DONE);
+	tx(w, 1, 3020 * MS, END);
+	assert_int_equal(s->unknown_prompt, 5);
+	assert_int_equal(s->unknown_completion, 4);
+	world_end(w);
+}
+
 static void embeddings(void **st)
 {
 	struct world *w = world_new();
@@ -1493,6 +1545,7 @@ int main(void)
 		cmocka_unit_test(hostile),
 		cmocka_unit_test(forms),
 		cmocka_unit_test(answers),
+		cmocka_unit_test(unknown_tokens),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

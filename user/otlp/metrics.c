@@ -1160,6 +1160,10 @@ static size_t rest(const struct rp_otlp_metrics *m, struct rp_ow *w)
 		s->not_joined, t->not_joined);
 	counters(&x, "reqprobe.tokens", "{token}", "Tokens of prompts and of completions.",
 		 "gen_ai.token.type", token_type, PAIR(tokens_prompt, tokens_completion), 2);
+	counters(
+		&x, "reqprobe.requests_tokens_unknown", "{request}",
+		"Finished requests whose tokens nobody told, or not all: reqprobe.tokens lacks them.",
+		"gen_ai.token.type", token_type, PAIR(unknown_prompt, unknown_completion), 2);
 	counters(&x, "reqprobe.bytes", "By", "Bytes of inference requests and responses.",
 		 "network.io.direction", direction, PAIR(bytes_rx, bytes_tx), 2);
 	level(&x, "reqprobe.connections", "{connection}", "Server-side connections open now.",

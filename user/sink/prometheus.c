@@ -749,6 +749,7 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 {
 	static const char *const direction[] = { "input", "output" };
 	const uint64_t tokens[] = { s->tokens_prompt, s->tokens_completion };
+	const uint64_t unknown[] = { s->unknown_prompt, s->unknown_completion };
 	static const char *const what[] = { "request", "response" };
 	const uint64_t bytes[] = { s->bytes_rx, s->bytes_tx };
 	struct rp_buf b = { 0 };
@@ -771,6 +772,10 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 		&e, "reqprobe_tokens_total",
 		"Tokens of prompts (input) and of completions (output), by the best source at hand.",
 		"direction", direction, tokens, 2);
+	labelled(
+		&e, "reqprobe_requests_tokens_unknown_total",
+		"Finished requests whose tokens nobody told, or not all of them: reqprobe_tokens_total lacks those. Not of requests refused with a status 4xx.",
+		"direction", direction, unknown, 2);
 	labelled(&e, "reqprobe_bytes_total",
 		 "Bytes of inference requests and responses on the socket.", "direction", what,
 		 bytes, 2);

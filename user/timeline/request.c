@@ -751,6 +751,16 @@ static bool in_order(const struct rp_record *r)
 	return true;
 }
 
+/* Tokens that the totals lack, or have a part of. Refused, it has none. */
+static void count_unknown(struct rp_timeline *t, const struct rp_record *r)
+{
+	if ((r->status >= 400 && r->status < 500) || r->operation == RP_OP_GENERATE)
+		return;
+	t->st.unknown_prompt += !r->v[RP_FIELD_TOK_PROMPT].known;
+	t->st.unknown_completion += rp_generative(r->operation) &&
+				    !r->v[RP_FIELD_TOK_COMPLETION].known;
+}
+
 static void emit(struct rp_timeline *t, struct request *q)
 {
 	struct rp_record *r = &q->r, masked;
@@ -812,6 +822,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 	if (r->v[RP_FIELD_TOK_COMPLETION].known && !(r->joined && r->tok_engine != RP_NONE) &&
 	    !q->twin)
 		t->st.tokens_completion += (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i;
+	count_unknown(t, r);
 	if (t->o.anon) { /* a copy: the ids of the request itself still join what comes */
 		masked = *r;
 		rp_anon_record(t->o.anon, &masked);

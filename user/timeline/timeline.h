@@ -121,6 +121,8 @@ struct rp_stats {
 	uint64_t conns_by_proto[RP_PROTO_COUNT]; /* ever */
 	uint64_t unobserved_tls, unobserved_http2, unobserved_other, unobserved_io_uring;
 	uint64_t tokens_prompt, tokens_completion;
+	/* finished requests whose count nobody told: the two totals lack it, or a part of it */
+	uint64_t unknown_prompt, unknown_completion;
 	uint64_t bytes_rx, bytes_tx; /* of recorded requests, live */
 	uint64_t seen[RP_CLASS_COUNT], lost[RP_CLASS_COUNT], map_full[RP_MAP_COUNT];
 	uint64_t bytes_lost; /* stream bytes that never arrived */
