@@ -161,7 +161,7 @@ static void test_page(void **s)
 	    "  blind  TLS                      1 connection so far; see reqprobe doctor, wh..\n"
 	    "  metrics http://127.0.0.1:9479/metrics   Ctrl-C ends\n\n");
 	has(m.p,
-	    "\nTIME     ID                 IN   OUT  QUEUE   TTFT    ITL  TOTAL    RTT END\n"
+	    "\nSTART    ID                 IN   OUT  QUEUE   TTFT    ITL  TOTAL    RTT END\n"
 	    "14:57:30 chatcmpl-8c64..    11     6   32us 11.2ms 3.89ms 31.0ms   31us length\n"
 	    "14:57:30 chatcmpl-8c64..    11     6  139ms  201ms 3.89ms      -   31us client\n"
 	    "14:57:30 -                   -     -      -      -      -      -      - err 500\n");
@@ -209,6 +209,40 @@ static void test_units(void **s)
 		has(m.p, t[i].want);
 		mem_free(&m);
 	}
+}
+
+/* Of an engine that is not seen into, the gaps between events stand for those between
+ * tokens, and say so, in the six characters that there are. */
+static void test_gaps_of_events(void **s)
+{
+	static const struct {
+		double ms;
+		const char *want;
+	} t[] = {
+		{ 0.0004, " ~0us " },	 { 0.031, " ~31us " },	 { 0.9994, " ~999us " },
+		{ 0.9996, " ~1.0ms " },	 { 9.94, " ~9.9ms " },	 { 9.96, " ~10ms " },
+		{ 59.1, " ~59ms " },	 { 999.4, " ~999ms " },	 { 999.6, " ~1.0s " },
+		{ 2560000, " ~2560s " }, { 36000000, " ~10h " },
+	};
+	struct rp_record r = record();
+	struct mem m;
+
+	(void)s;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
+		mem_new(&m, 0);
+		r.v[RP_FIELD_S_MEAN_ICL] = (struct rp_value){ .known = true, .d = t[i].ms };
+		rp_term_record(m.t, &r);
+		widths(m.p, 80);
+		has(m.p, t[i].want);
+		mem_free(&m);
+	}
+	/* the engine's own is the better one */
+	mem_new(&m, 0);
+	r.v[RP_FIELD_M_MEAN_ITL] = (struct rp_value){ .known = true, .d = 3.89 };
+	rp_term_record(m.t, &r);
+	has(m.p, " 3.89ms ");
+	assert_null(strchr(m.p, '~'));
+	mem_free(&m);
 }
 
 /* An id, a finish reason or a host from the wire is text, never a command. */
@@ -500,7 +534,7 @@ static void test_terminal(void **s)
 	has(out, "chatcmpl-8c64c5e74d88f57a "); /* wide enough for all of it */
 
 	out = on_pty(80, 12, 25);
-	for (char *p = out; (p = strstr(p, "TIME")); p++)
+	for (char *p = out; (p = strstr(p, "START")); p++)
 		heads++;
 	assert_int_equal(heads, 3);
 
@@ -516,13 +550,10 @@ static void test_terminal(void **s)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_page),
-		cmocka_unit_test(test_units),
-		cmocka_unit_test(test_no_escape_gets_out),
-		cmocka_unit_test(test_percentiles),
-		cmocka_unit_test(test_warnings),
-		cmocka_unit_test(test_scheduler),
-		cmocka_unit_test(test_socket_only),
+		cmocka_unit_test(test_page),	       cmocka_unit_test(test_units),
+		cmocka_unit_test(test_gaps_of_events), cmocka_unit_test(test_no_escape_gets_out),
+		cmocka_unit_test(test_percentiles),    cmocka_unit_test(test_warnings),
+		cmocka_unit_test(test_scheduler),      cmocka_unit_test(test_socket_only),
 		cmocka_unit_test(test_terminal),
 	};
 

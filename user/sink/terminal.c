@@ -190,13 +190,15 @@ static void cut(char *dst, const char *s, size_t w)
 }
 
 /* A duration in three digits and its unit, at most 6 characters: 0us, 31us,
- * 1.24ms, 11.2ms, 139ms, 1.24s, 2560s, 27.8h. Rounds to nearest. */
-static const char *dur(char *buf, size_t len, int64_t ns)
+ * 1.24ms, 11.2ms, 139ms, 1.24s, 2560s, 27.8h. Rounds to nearest. about: a digit less,
+ * which leaves room for the mark of what is near it: ~11ms. */
+static const char *duration(char *buf, size_t len, int64_t ns, bool about)
 {
 	static const struct {
 		double per;
 		const char *unit;
 	} u[] = { { 1e3, "us" }, { 1e6, "ms" }, { 1e9, "s" }, { 3600e9, "h" } };
+	int digits;
 	double d;
 	size_t i;
 
@@ -210,8 +212,17 @@ static const char *dur(char *buf, size_t len, int64_t ns)
 	else
 		i = 3;
 	d = (double)ns / u[i].per;
-	snprintf(buf, len, "%.*f%s", i == 0 ? 0 : d < 9.995 ? 2 : d < 99.95 ? 1 : 0, d, u[i].unit);
+	if (about)
+		digits = d < 9.95;
+	else
+		digits = d < 9.995 ? 2 : d < 99.95 ? 1 : 0;
+	snprintf(buf, len, "%s%.*f%s", about ? "~" : "", i ? digits : 0, d, u[i].unit);
 	return buf;
+}
+
+static const char *dur(char *buf, size_t len, int64_t ns)
+{
+	return duration(buf, len, ns, false);
 }
 
 static const char *value_dur(char *buf, size_t len, const struct rp_value *v, int64_t unit)
@@ -297,7 +308,7 @@ static const struct {
 	bool left;
 	int drop; /* order in which a narrow terminal loses it; 0: stays */
 } cols[C_COUNT] = {
-	[C_TIME] = { "TIME", 8, true, 3 },    [C_ID] = { "ID", 16, true, 0 },
+	[C_TIME] = { "START", 8, true, 3 },   [C_ID] = { "ID", 16, true, 0 },
 	[C_IN] = { "IN", 6, false, 2 },	      [C_OUT] = { "OUT", 6, false, 5 },
 	[C_QUEUE] = { "QUEUE", 7, false, 6 }, [C_TTFT] = { "TTFT", 7, false, 0 },
 	[C_ITL] = { "ITL", 7, false, 4 },     [C_TOTAL] = { "TOTAL", 7, false, 0 },
@@ -427,8 +438,11 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 		if (localtime_r(&s, &tm))
 			strftime(when, sizeof(when), "%H:%M:%S", &tm);
 	}
+	/* without the engine's own: how many tokens an event has, nobody tells */
 	if (v[RP_FIELD_M_MEAN_ITL].known)
 		dur(itl, sizeof(itl), (int64_t)(v[RP_FIELD_M_MEAN_ITL].d * 1e6 + 0.5));
+	else if (v[RP_FIELD_S_MEAN_ICL].known)
+		duration(itl, sizeof(itl), (int64_t)(v[RP_FIELD_S_MEAN_ICL].d * 1e6 + 0.5), true);
 	end_text(end, sizeof(end), r, star);
 	t->marked += star;
 
