@@ -58,7 +58,7 @@ static void head_say(struct ctx *c)
 	if (h->content_encoding[0])
 		log_add(&l, " ce=%s", h->content_encoding);
 	if (h->x_request_id[0])
-		log_add(&l, " xid=%s", h->x_request_id);
+		log_add(&l, " xid%s=%s", h->xreqid_cut ? "_cut" : "", h->x_request_id);
 	if (h->traceparent[0])
 		log_add(&l, " tp=%s", h->traceparent);
 	log_add(&c->facts, " H[%s]@%llu", l.s, (unsigned long long)c->at);
@@ -384,11 +384,16 @@ static void requests(void **state)
 	for (int i = 0; i < 200; i++)
 		log_add(&l, "r");
 	log_add(&l, MARKER "\r\n\r\n");
-	log_add(&w, " path_cut none xid=");
+	log_add(&w, " path_cut none xid_cut=");
 	for (int i = 0; i < RP_XREQID_MAX - 1; i++)
 		log_add(&w, "r");
 	log_add(&w, "] E");
 	check(RP_HTTP1_REQUEST, "long path", l.s, l.n, w.s);
+	/* an id that just fits is not cut */
+	l.n = w.n = 0;
+	log_add(&l, "GET / HTTP/1.1\r\nX-Request-Id: %0*d \r\n\r\n", RP_XREQID_MAX - 1, 7);
+	log_add(&w, " S H[GET / none xid=%0*d] E", RP_XREQID_MAX - 1, 7);
+	check(RP_HTTP1_REQUEST, "long id", l.s, l.n, w.s);
 
 	/* a value too long to be understood must not be understood in part */
 	l.n = 0;

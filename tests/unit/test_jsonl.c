@@ -739,6 +739,7 @@ static void test_summary(void **s)
 					    .spec_accepted_tokens = 8 } },
 			       .n_cores = 2,
 			       .limit_cores = 6,
+			       .limit_ids = 9,
 			       .messages = 1300,
 			       .messages_cut = 1,
 			       .messages_bad = 2,
@@ -774,7 +775,7 @@ static void test_summary(void **s)
 	assert_non_null(strstr(
 		j,
 		"\"tasks_unclaimed\":4,\"messages\":{\"decoded\":1300,\"cut\":1,\"bad\":2,\"repeated\":3},\"tokens\""));
-	assert_non_null(strstr(j, "\"marks\":0,\"cores\":6}"));
+	assert_non_null(strstr(j, "\"marks\":0,\"cores\":6,\"ids\":9}"));
 	assert_non_null(strstr(
 		j,
 		",\"cores\":[{\"core_pid\":7096,\"index\":0,\"steps\":1234,\"requests\":4900,\"tokens\":5000,\"preemptions\":3,"

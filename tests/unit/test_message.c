@@ -603,6 +603,39 @@ static void twins(void **st)
 	}
 }
 
+/* One that is longer than what is kept of it joins nothing, and the record says why. */
+static void long_response_id(void **st)
+{
+	(void)st;
+	for (int len = 127; len < 130; len++) {
+		struct world *w = world_new();
+		struct rp_record *r = &w->rec[0];
+		char id[160], eng[180];
+
+		vllm(w);
+		snprintf(id, sizeof(id), "cmpl-%0*d", len - 5, 1);
+		snprintf(eng, sizeof(eng), "%s-0-0000000a", id);
+		/* so long that the request does not let expect it */
+		ask(w, 1, 1, COMPLETIONS, id + 5, "");
+		add(w, 1.1, eng, 5);
+		step(w, 2,
+		     &(struct out){
+			     .id = eng, .tokens = 2, .finish = 1, .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+		     1);
+		body(w, 1, 3, id, CHOICE(0), 2);
+		assert_int_equal(w->n, 1);
+		assert_int_equal(r->n_request_ids, len == 127);
+		/* the engine's own is longer in any case */
+		assert_int_equal(rp_timeline_stats(w->t)->limit_ids, 1);
+		assert_true(r->flags & RP_FLAG_LIMIT);
+		if (len == 127)
+			same_double(r, RP_FIELD_M_TTFT, (2 - 1.6) * 1000);
+		else
+			is_null(r, M_TTFT, "limit");
+		world_end(w);
+	}
+}
+
 /* n > 1 and several prompts: `metrics` null, counts per choice. */
 static void choices(void **st)
 {
@@ -2091,6 +2124,7 @@ int main(void)
 		cmocka_unit_test(same_numbers),
 		cmocka_unit_test(b1),
 		cmocka_unit_test(ids),
+		cmocka_unit_test(long_response_id),
 		cmocka_unit_test(twins),
 		cmocka_unit_test(choices),
 		cmocka_unit_test(stop_string),

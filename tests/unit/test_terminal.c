@@ -412,6 +412,7 @@ static void test_scheduler(void **s)
 	st.messages_cut = 2;
 	st.messages_bad = 1;
 	st.limit_cores = 4;
+	st.limit_ids = 5;
 	mem_new(&m, 0);
 	rp_term_summary(m.t, &st);
 	fflush(m.f);
@@ -420,7 +421,7 @@ static void test_scheduler(void **s)
 	has(m.p, "1 preemption,");
 	has(m.p, "67% of 12 drafted tokens accepted\n");
 	has(m.p, "\nengine messages: 2 cut, 1 not understood\n");
-	has(m.p, "\nlimits hit: 4 cores (see ");
+	has(m.p, "\nlimits hit: 4 cores, 5 ids (see ");
 	mem_free(&m);
 
 	/* the largest there are still fit */

@@ -1181,6 +1181,38 @@ static void unknown_tokens(void **st)
 	world_end(w);
 }
 
+/* Ids that a record has no room for are cut there, marked and counted. */
+static void long_ids(void **st)
+{
+	char id[300], head[600], body[400];
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	for (int i = 0; i < 4; i++) {
+		/* just fits; just not: the client's, the response's */
+		snprintf(id, sizeof(id), "%0*d", i == 1 ? 128 : 127, 7);
+		snprintf(
+			head, sizeof(head),
+			"POST /v1/chat/completions HTTP/1.1\r\nX-Request-Id: %s\r\nContent-Length: 2\r\n\r\n{}",
+			id);
+		rx(w, 1, (1000 + 100 * (uint64_t)i) * MS, head);
+		snprintf(body, sizeof(body), "{\"id\":\"%0*d\"}", i >= 2 ? 126 + i : 127, 8);
+		snprintf(
+			head, sizeof(head),
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			strlen(body), body);
+		tx(w, 1, (1050 + 100 * (uint64_t)i) * MS, head);
+		assert_int_equal(w->n, i + 1);
+		assert_int_equal(strlen(w->rec[i].x_request_id), 127);
+		assert_int_equal(strlen(w->rec[i].id), 127);
+		assert_int_equal(w->rec[i].flags & RP_FLAG_LIMIT, i ? RP_FLAG_LIMIT : 0);
+		assert_int_equal(rp_timeline_stats(w->t)->limit_ids, i);
+	}
+	world_end(w);
+}
+
 static void embeddings(void **st)
 {
 	struct world *w = world_new();
@@ -1546,6 +1578,7 @@ int main(void)
 		cmocka_unit_test(forms),
 		cmocka_unit_test(answers),
 		cmocka_unit_test(unknown_tokens),
+		cmocka_unit_test(long_ids),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,6 +202,7 @@ static void header_begin(struct rp_http1 *p)
 		break;
 	case H_XREQID:
 		p->head.x_request_id[0] = 0;
+		p->head.xreqid_cut = false;
 		break;
 	case H_TRACE:
 		p->head.traceparent[0] = 0;
@@ -283,7 +284,10 @@ static int value_byte(struct rp_http1 *p, uint8_t c)
 	case H_CENC:
 		return copy_byte(p, p->head.content_encoding, RP_CENC_MAX, lower(c));
 	case H_XREQID:
-		return copy_byte(p, p->head.x_request_id, RP_XREQID_MAX, c);
+		if (copy_byte(p, p->head.x_request_id, RP_XREQID_MAX, c) == V_KEEP)
+			return V_KEEP;
+		p->head.xreqid_cut = true;
+		return V_DROP;
 	case H_TRACE:
 		return copy_byte(p, p->head.traceparent, RP_TRACEPARENT_MAX, c);
 	case H_HOST:

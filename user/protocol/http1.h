@@ -64,7 +64,7 @@ struct rp_http1_head {
 	bool keep_alive; /* after this message, by version and Connection */
 	bool upgrade;	 /* 101, or CONNECT accepted: what follows is not HTTP */
 	bool expect_continue;
-	bool path_cut;
+	bool path_cut, xreqid_cut;
 	enum rp_http1_framing framing;
 	uint64_t content_length;	    /* valid with RP_FRAMING_LENGTH */
 	char content_type[RP_CTYPE_MAX];    /* lower-cased, parameters removed */

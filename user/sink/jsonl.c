@@ -885,10 +885,11 @@ static void put_hooks(struct rp_buf *b, const struct rp_stats *s, const struct r
 static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct rp_summary_info *i,
 			uint64_t failed)
 {
-	static const char *const limit_names[] = { "conns",  "requests", "tasks",
-						   "memory", "marks",	 "cores" };
+	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
+						   "marks", "cores",	"ids" };
 	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks,	s->limit_cores };
+				    s->limit_memory, s->limit_marks,	s->limit_cores,
+				    s->limit_ids };
 	static const char *const message_names[] = { "decoded", "cut", "bad", "repeated" };
 	const uint64_t messages[] = { s->messages, s->messages_cut, s->messages_bad,
 				      s->messages_repeated };
@@ -931,7 +932,7 @@ static void put_summary(struct rp_buf *b, const struct rp_stats *s, const struct
 	put_counts(b, "events_seen", rp_class_names, s->seen, RP_CLASS_COUNT);
 	put_counts(b, "events_lost", rp_class_names, s->lost, RP_CLASS_COUNT);
 	put_counts(b, "map_full", rp_map_names, s->map_full, RP_MAP_COUNT);
-	put_counts(b, "limits", limit_names, limits, 6);
+	put_counts(b, "limits", limit_names, limits, 7);
 	put_u64(b, "invalid_order", s->invalid_order);
 	put_u64(b, "parse_errors", s->parse_errors);
 	put_u64(b, "records_failed", failed);

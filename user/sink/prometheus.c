@@ -596,13 +596,14 @@ static void requests(struct rp_expo *e, const struct rp_prom *p, const struct rp
 static void loss(struct rp_expo *e, const struct rp_prom *p, const struct rp_stats *s,
 		 const struct rp_prom_process *x)
 {
-	static const char *const limit[] = { "conns",  "requests",  "tasks",
-					     "memory", "marks",	    "cores",
-					     "models", "exemplars", "native_histograms" };
+	static const char *const limit[] = {
+		"conns", "requests", "tasks",  "memory",    "marks",
+		"cores", "ids",	     "models", "exemplars", "native_histograms"
+	};
 	const uint64_t limits[] = {
-		s->limit_conns,	 s->limit_requests,   s->limit_tasks,
-		s->limit_memory, s->limit_marks,      s->limit_cores,
-		p->other_models, p->room.no_exemplar, p->room.no_native,
+		s->limit_conns,	     s->limit_requests, s->limit_tasks, s->limit_memory,
+		s->limit_marks,	     s->limit_cores,	s->limit_ids,	p->other_models,
+		p->room.no_exemplar, p->room.no_native,
 	};
 
 	labelled(e, "reqprobe_events_total",

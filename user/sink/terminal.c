@@ -621,10 +621,11 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 	static const char *const unobserved_names[] = { "tls", "http2", "other", "io_uring" };
 	const uint64_t unobserved[] = { s->unobserved_tls, s->unobserved_http2, s->unobserved_other,
 					s->unobserved_io_uring };
-	static const char *const limit_names[] = { "conns",  "requests", "tasks",
-						   "memory", "marks",	 "cores" };
+	static const char *const limit_names[] = { "conns", "requests", "tasks", "memory",
+						   "marks", "cores",	"ids" };
 	const uint64_t limits[] = { s->limit_conns,  s->limit_requests, s->limit_tasks,
-				    s->limit_memory, s->limit_marks,	s->limit_cores };
+				    s->limit_memory, s->limit_marks,	s->limit_cores,
+				    s->limit_ids };
 	static const char *const message_names[] = { "cut", "not understood" };
 	const uint64_t messages[] = { s->messages_cut, s->messages_bad };
 	static const char *const byte_names[] = { "lost", "cut" };
@@ -682,7 +683,7 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 	warn_row(t, "stream bytes: ", byte_names, bytes, 2, "");
 	warn_row(t, "engine messages: ", message_names, messages, 2, "");
 	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
-	warn_row(t, "limits hit: ", limit_names, limits, 6,
+	warn_row(t, "limits hit: ", limit_names, limits, 7,
 		 " (see --memory, --max-requests, --max-connections)");
 	warn_row(t, "unobserved: ", unobserved_names, unobserved, 4, "; see reqprobe doctor");
 	fflush(t->out);

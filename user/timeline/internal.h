@@ -210,6 +210,7 @@ struct request {
 	char id_key[RP_ID_MAX];
 	uint64_t id_hash;
 	struct request *id_next; /* of the same hash */
+	bool id_cut;		 /* the response's is too long to be compared */
 	uint64_t ack_of;	 /* connection whose last bytes are not yet acknowledged */
 	uint64_t ack_off;	 /* where they end in its stream */
 	bool hold;		 /* an abort may still tell which engine request it was */

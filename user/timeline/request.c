@@ -85,6 +85,13 @@ bool rp_tl_ndjson(const char *content_type)
 	       strstr(content_type, "json-lines");
 }
 
+/* Whoever looks for it under its whole length finds nothing. */
+static void id_cut(struct rp_timeline *t, struct rp_record *r)
+{
+	r->flags |= RP_FLAG_LIMIT;
+	t->st.limit_ids++;
+}
+
 struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t ts)
 {
 	struct request *q;
@@ -170,6 +177,8 @@ void rp_tl_request_head(struct rp_timeline *t, struct request *q, const struct r
 		t->st.other_paths++;
 		return;
 	}
+	if (h->xreqid_cut)
+		id_cut(t, r);
 	r->key = ++t->next_key;
 	t->st.started++;
 	t->st.in_flight++;
@@ -292,7 +301,11 @@ static void take_facts(struct rp_timeline *t, struct request *q, const struct rp
 
 	if (f->id[0] && !r->id[0]) {
 		memcpy(r->id, f->id, sizeof(r->id));
-		rp_tl_id_known(t, q, r->id);
+		q->id_cut = f->id_cut;
+		if (f->id_cut)
+			id_cut(t, r);
+		else
+			rp_tl_id_known(t, q, r->id);
 	}
 	/* The server's name for the model is the better one: requests may use aliases. */
 	if (f->model[0]) {
@@ -460,6 +473,8 @@ static enum rp_reason engine_why(const struct request *q)
 	}
 	if (q->r.flags & RP_FLAG_LOST_EVENTS)
 		return RP_WHY_LOST;
+	if (s->has_role[RP_ROLE_VLLM] && q->id_cut)
+		return RP_WHY_LIMIT;
 	return s->hits ? RP_WHY_NOT_JOINED : RP_WHY_SILENT;
 }
 
@@ -713,6 +728,8 @@ static void take_tasks(struct rp_timeline *t, struct request *q)
 		tell_task(t, q, k);
 		if (r->n_request_ids == RP_REQUEST_IDS)
 			continue;
+		if (k->name && k->name_len >= sizeof(r->request_ids[0]))
+			id_cut(t, r);
 		if (k->name)
 			snprintf(r->request_ids[r->n_request_ids++], sizeof(r->request_ids[0]),
 				 "%s", k->name);

@@ -128,6 +128,7 @@ struct rp_stats {
 	uint64_t bytes_lost; /* stream bytes that never arrived */
 	uint64_t bytes_cut;  /* beyond the capture limit */
 	uint64_t limit_conns, limit_requests, limit_tasks, limit_memory, limit_marks;
+	uint64_t limit_ids;	/* ids longer than a record has room for */
 	uint64_t invalid_order; /* instants out of order, dropped */
 	uint64_t parse_errors;
 	uint64_t not_joined; /* finished requests with hooks attached but no task */
