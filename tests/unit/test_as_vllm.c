@@ -709,6 +709,11 @@ static void test_recordings(void **st)
 	    "http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"2xx\"} 7");
 	has(t, "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"2xx\"} 5");
 	free(t);
+	/* a version that tells how many wait, and not why */
+	t = replayed("tests/replay/vllm-0.12.0.rec");
+	has(t, "vllm:num_requests_waiting_by_reason" L ",reason=\"capacity\"} 0");
+	has(t, "vllm:num_requests_waiting_by_reason" L ",reason=\"deferred\"} 0");
+	free(t);
 	/* log stats off, started under our eyes, 8 blocks of cache for four requests at once */
 	t = replayed("tests/replay/vllm-0.32.0-no-stats.rec");
 	has(t, "vllm:num_preemptions_total" L "} 3");

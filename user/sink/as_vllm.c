@@ -784,7 +784,8 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 		s->waiting += c->waiting > 0 ? (uint64_t)c->waiting : 0;
 		s->deferred += c->deferred > 0 ? (uint64_t)c->deferred : 0;
 		join(&s->waiting_has, true);
-		join(&s->reasons_has, c->deferred >= 0);
+		/* told from vLLM 0.17 on */
+		join(&s->reasons_has, c->deferred >= 0 || l->capacity_only);
 	}
 	join(&s->kv_has, c->kv_usage >= 0);
 	if (c->kv_usage > s->kv)
@@ -952,7 +953,7 @@ static const struct {
 	  "Requests waiting in the engine; log stats off: without an output yet, or without one in the last step, and NaN where the messages that add them are not seen, by reqprobe.",
 	  NULL, NULL, get_waiting },
 	{ "num_requests_waiting_by_reason", GAUGE,
-	  "Requests waiting in the engine: for capacity, or deferred; log stats off: an estimate, NaN while one waits that asked for what can defer it, by reqprobe.",
+	  "Requests waiting in the engine: for capacity, or deferred; log stats off, or vLLM before 0.17: an estimate, NaN while one waits that asked for what can defer it, by reqprobe.",
 	  "reason", "capacity", get_capacity },
 	{ "num_requests_waiting_by_reason", GAUGE, "", "reason", "deferred", get_deferred },
 	{ "prefix_cache_queries_total", COUNTER,
