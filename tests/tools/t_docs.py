@@ -21,7 +21,8 @@ def docs_links(t):
             if not t.check(os.path.exists(os.path.join(ROOT, to)), f"{path}: [{name}]({target}): no {to}"):
                 continue
             if anchor:
-                t.check(anchor in {a for _, _, a in headings(text(to))}, f"{path}: [{name}]({target}): no such heading")
+                there = {a for _, _, a in headings(text(to))} | set(re.findall(r'<a id="([^"]+)">', text(to)))
+                t.check(anchor in there, f"{path}: [{name}]({target}): no such heading")
     t.check(n > 20, f"only {n} links are found")
     md = text("docs", "metrics.md")
     contents = md.partition("\n## Contents\n")[2].partition("\n## ")[0]
