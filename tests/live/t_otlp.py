@@ -475,7 +475,7 @@ def otlp_environment(t):
     _, err = replay(t, "--otlp", rx.url, env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_METRIC_EXPORT_INTERVAL": "often"})
     t.check("OTEL_EXPORTER_OTLP_PROTOCOL is grpc" in err and "OTEL_METRIC_EXPORT_INTERVAL is no number" in err, err)
     for args in (["--otlp", "localhost:4318"], ["--otlp", "http://"], ["--otlp", rx.url + "/v1/metrics"], ["--otlp", rx.url, "--otlp-header", "x"]):
-        _, err = replay(t, *args, rc=1, jsonl=False)
+        _, err = replay(t, *args, rc=2, jsonl=False)
         t.equal(len(err.splitlines()), 1, f"{args}: {err}")
     for args in (["--otlp-interval", "0"], ["--otlp-protocol", "grpc"], ["--otlp-queue", "1K"], ["--otlp-max-series", "1"]):
         _, err = replay(t, *args, rc=2, jsonl=False)
@@ -644,7 +644,7 @@ def otlp_slow_and_busy(t):
 def otlp_full_queue(t):
     """What a full queue turns away is counted, and only that."""
     rx, srv = Receiver(t, start=False), t.paced()
-    p = t.probe(srv, args=otlp_args("--otlp-traces=" + rx.url + "/v1/traces", "--otlp-queue", "64K"),
+    p = t.probe(srv, args=["--otlp-traces=" + rx.url + "/v1/traces", "--otlp-queue", "64K"],
                 prefix=["env", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=64"])
     run_client(t, srv.port, n=400, c=20, stream=False, quiet=True, max_tokens=1)
     p.wait_records(400)
