@@ -286,7 +286,7 @@ def goodput(t):
                 f"body: {st}")
         t.check(0 < b["request_body"] < b["request"] and 0 < b["response_body"] < b["response"], f"{b}")
         t.check(r["calls"]["request"] >= 1 and r["calls"]["response"] >= 1, f"{r['calls']}")
-    t.check(re.search(r"reqprobe: 6 of 13 requests good \(46\.2 %\); time_to_first_token <= 20000 ms: 9, output_sequence_length >= 6 tokens: ", p.stderr()), p.stderr())
+    t.check(re.search(r"reqprobe: 6 of 11 requests good \(54\.5 %\), 2 more can't be judged; time_to_first_token <= 20000 ms: 9, output_sequence_length >= 6 tokens: ", p.stderr()), p.stderr())
 
 
 @test(60)
