@@ -69,7 +69,7 @@ static const struct argp_option options[] = {
 	  "Take it for this engine: " ENGINES " (default: recognise)", 0 },
 	{ "jsonl", OPT_JSONL, "FILE|-", 0, "Append a JSON object per request", 0 },
 	{ "steps", OPT_STEPS, "FILE", 0,
-	  "Append a JSON object per step of the engine's scheduler (vllm, aphrodite)", 0 },
+	  "Append a JSON object per step of the engine's scheduler (vllm, aphrodite, llamacpp)", 0 },
 	{ "metrics", OPT_METRICS, "ADDR:PORT|off", 0,
 	  "Serve Prometheus metrics (default 127.0.0.1:9479)", 0 },
 	{ "record", OPT_RECORD, "FILE", 0,

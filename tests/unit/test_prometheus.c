@@ -520,6 +520,12 @@ static void test_only_trusted(void **s)
 	r.end = RP_END_UNKNOWN;
 	r.status = 0;
 	rp_prom_record(p, &r);
+	/* refused, and no model in it: that is no name that a client made up */
+	r = record();
+	r.end = RP_END_ERROR;
+	r.status = 400;
+	r.model[0] = '\0';
+	rp_prom_record(p, &r);
 	r = record();
 	set(&r, RP_FIELD_S_TTFT, 5 * MS);
 	set(&r, RP_FIELD_S_DURATION, 9 * MS);
@@ -533,6 +539,9 @@ static void test_only_trusted(void **s)
 		 "reqprobe_time_to_first_token_seconds_count{model=\"tiny\",operation=\"chat\"} 0");
 	has_line(t, "reqprobe_queue_time_seconds_count{model=\"tiny\",operation=\"chat\"} 0");
 	has_line(t, "reqprobe_request_duration_seconds_count{model=\"tiny\",operation=\"chat\"} 1");
+	has_line(t,
+		 "reqprobe_request_duration_seconds_count{model=\"unknown\",operation=\"chat\"} 0");
+	assert_null(strstr(t, "model=\"other\""));
 	assert_null(strstr(t, "reqprobe_requests_waiting"));
 	assert_null(strstr(t, "reqprobe_requests_running"));
 	free(t);

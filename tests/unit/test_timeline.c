@@ -816,16 +816,32 @@ static void pre_attach(void **st)
 	assert_true(w->rec[0].flags & RP_FLAG_PARTIAL);
 	is_null(&w->rec[0], S_TTFT, "not_seen");
 	is_null(&w->rec[0], M_QUEUE, "not_seen");
+	/* whoever closes: it may have been whole */
+	for (uint32_t i = 0; i < 3; i++) {
+		static const uint32_t what[] = { RP_LOCAL_FIN, RP_PEER_FIN, RP_LOCAL_RST };
+
+		o.conn = p.conn = 2 + i;
+		feed(w, &o);
+		feed(w, &p);
+		txc(w, 2 + i, 1100 * MS, TOK DONE);
+		state(w, 2 + i, 1110 * MS, what[i]);
+		close_conn(w, 2 + i, 1110 * MS);
+	}
+	tick(w, 1900 * MS);
+	assert_int_equal(w->n, 4);
+	for (size_t i = 1; i < 4; i++)
+		assert_int_equal(w->rec[i].end, RP_END_UNKNOWN);
+	o.conn = p.conn = 1;
 	p.proto = RP_PROTO_HTTP1;
 	feed(w, &p);
 	rx(w, 1, 2000 * MS, REQ);
 	tx(w, 1, 2001 * MS, HDR_CHUNKED);
 	txc(w, 1, 2010 * MS, TOK DONE);
 	tx(w, 1, 2010 * MS, END);
-	assert_int_equal(w->n, 2);
-	assert_int_equal(w->rec[1].end, RP_END_COMPLETE);
-	is_ms(&w->rec[1], S_TTFT, 10);
-	is_null(&w->rec[1], NET_RTT, "pre_attach");
+	assert_int_equal(w->n, 5);
+	assert_int_equal(w->rec[4].end, RP_END_COMPLETE);
+	is_ms(&w->rec[4], S_TTFT, 10);
+	is_null(&w->rec[4], NET_RTT, "pre_attach");
 	world_end(w);
 }
 
@@ -892,6 +908,20 @@ static void errors(void **st)
 	assert_int_equal(w->rec[0].status, 400);
 	assert_string_equal(w->rec[1].error_where, "stream");
 	assert_int_equal(w->rec[1].status, 200);
+	world_end(w);
+
+	/* refused before the engine heard of it: nothing is amiss with the hooks */
+	w = world_new();
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, resp);
+	rx(w, 1, 2000 * MS, REQ_PLAIN);
+	tx(w, 1, 2010 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+	tick(w, 9000 * MS);
+	assert_int_equal(w->n, 2);
+	is_null(&w->rec[0], M_QUEUE, "not_reached");
+	assert_int_equal(rp_timeline_stats(w->t)->not_joined, 1);
 	world_end(w);
 }
 

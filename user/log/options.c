@@ -150,7 +150,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_S3:
 		if (!rp_s3_is_url(arg))
-			rp_refuse("--s3 %s is no s3://BUCKET/PREFIX", arg);
+			rp_refuse(
+				"--s3 %s: s3://BUCKET or s3://BUCKET/PREFIX, a bucket's name has 3 to 63 of a-z 0-9 . -",
+				arg);
 		o->s3 = arg;
 		return 0;
 	case OPT_S3_KEEP:

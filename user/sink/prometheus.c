@@ -223,7 +223,7 @@ void rp_prom_record(struct rp_prom *p, const struct rp_record *r)
 
 	if (r->flags & (RP_FLAG_PARTIAL | RP_FLAG_LOST_EVENTS))
 		return;
-	m = find_model(p, r->model, accepted);
+	m = find_model(p, r->model, accepted || !r->model[0]);
 	if (accepted)
 		p->told = (uint32_t)(m - p->models);
 	set = lazy(&m->ops[r->operation], H_COUNT);

@@ -454,7 +454,8 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 		if (v[RP_FIELD_S_DURATION].known && r->end == RP_END_COMPLETE)
 			loghist_add(&t->total, v[RP_FIELD_S_DURATION].i, 1);
 		track(&t->slow_ttft, r, &v[RP_FIELD_S_TTFT]);
-		track(&t->slow_total, r, &v[RP_FIELD_S_DURATION]);
+		if (r->end == RP_END_COMPLETE)
+			track(&t->slow_total, r, &v[RP_FIELD_S_DURATION]);
 	}
 
 	measure(t);

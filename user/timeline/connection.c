@@ -249,7 +249,7 @@ static void end_requests(struct rp_timeline *t, struct conn *c)
 
 	while (c->h && (q = c->h->head)) {
 		/* where the position is lost, so is whether the response had ended */
-		enum rp_end end = c->h->tx_lost ? RP_END_UNKNOWN : who_ended(c);
+		enum rp_end end = c->h->tx_lost || q->midstream ? RP_END_UNKNOWN : who_ended(c);
 
 		if (q->resp_seen && !c->h->tx_lost && c->h->resp.head.framing == RP_FRAMING_CLOSE) {
 			struct rp_http1_item it;

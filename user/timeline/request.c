@@ -457,7 +457,8 @@ static enum rp_reason engine_why(const struct request *q)
 	if (q->midstream)
 		return RP_WHY_NOT_SEEN;
 	/* refused by the front end: the engine never heard of it */
-	if (s->has_role[RP_ROLE_VLLM] && q->r.status >= 400 && q->r.status < 500)
+	if ((s->has_role[RP_ROLE_VLLM] || s->has_role[RP_ROLE_QUEUED]) && q->r.status >= 400 &&
+	    q->r.status < 500)
 		return RP_WHY_NOT_REACHED;
 	switch (s->hook_reason) {
 	case RP_HOOKS_NONE_FOR_ENGINE:
