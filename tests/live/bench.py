@@ -29,7 +29,7 @@ HOOKS = {  # llama-server's functions, for the bpftrace script
     "_ZN19server_context_impl19send_final_responseER11server_slot", "_ZN11server_slot7releaseEv",
     "_ZN14server_context21launch_slot_with_taskER11server_slotO11server_task",
     "_ZN14server_context13process_tokenER23completion_token_outputR11server_slot",
-    "_ZN14server_context19send_final_responseER11server_slot",
+    "_ZN14server_context19send_final_responseER11server_slot", "llama_decode", "llama_process",
 }
 
 
