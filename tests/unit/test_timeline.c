@@ -746,8 +746,9 @@ static void unseen_answers(void **st)
 		{ "QRQA", "?." },	{ "QRRQA", "?." },	   { "QUQAQA", "?.." },
 		{ "QQUA", "?." },	{ "QQUAQA", "?.." },	   { "QBBQBBQAQA", "??.." },
 		{ "QUQUQUQA", "???." }, { "QUQRQUQAQA", "???.." }, { "QQQUAA", "?.." },
-		{ "QUQLQA", "??." },	{ "QQQBBAA", "?.." },	   { "QrA", "." },
-		{ "QrAQA", ".." },
+		{ "QUQLQA", "???" },	{ "QUQLQAQA", "???." },	   { "QQQBBAA", "?.." },
+		{ "QrA", "." },		{ "QrAQA", ".." },	   { "QRQQRRAQA", "???." },
+		{ "QRQQRRQA", "????" },
 	};
 
 	(void)st;

@@ -567,8 +567,11 @@ static void answered_unseen(struct http *h)
 
 	if (!q || q->resp_seen)
 		return;
-	while (q->unseen && q->next && q->next->after_unseen && q->next->rx_done)
+	while (q->unseen && q->next && q->next->after_unseen && q->next->rx_done) {
 		q = q->next;
+		/* but with one more behind it, this client does: it may be the first's yet */
+		h->unsure |= !q->unseen && q->next;
+	}
 	q->unseen = true;
 }
 
@@ -637,6 +640,15 @@ static bool asked_after_unseen(const struct http *h)
 	return q && q->unseen;
 }
 
+/* All that were asked and had no answer yet: it may be among what was not seen. */
+static void give_up_waiting(struct rp_timeline *t, struct conn *c, uint32_t flags)
+{
+	while (c->h && c->h->head && c->h->head->rx_done) {
+		c->h->head->r.flags |= flags;
+		rp_tl_request_end(t, c->h->head, RP_END_UNKNOWN, RP_NONE);
+	}
+}
+
 /* A chunk-size line: where a chunked stream can be picked up again. */
 static bool chunk_line(const uint8_t *in, size_t n)
 {
@@ -661,6 +673,13 @@ static size_t tx_resync(struct rp_timeline *t, struct conn *c, const uint8_t *in
 	size_t at = 0;
 
 	if (call_start && starts_with(in, n, "HTTP/1.")) {
+		if (h->unsure) {
+			h->unsure = false;
+			if (keep) /* a recording decides alike */
+				memcpy(keep, in, strlen("HTTP/1."));
+			give_up_waiting(t, c, RP_FLAG_PARTIAL);
+			return n;
+		}
 		while ((q = h->head) && (q->resp_seen || (q->unseen && q->next))) {
 			q->r.flags |= RP_FLAG_PARTIAL;
 			rp_tl_request_end(t, q, RP_END_UNKNOWN, RP_NONE);
@@ -785,7 +804,7 @@ static void request_items(struct rp_timeline *t, struct conn *c, const uint8_t *
 			if (!h->head) {
 				/* whatever was sent before answers nothing we know of */
 				rp_http1_resync(&h->resp);
-				h->tx_lost = false;
+				h->tx_lost = h->unsure = false;
 			}
 			after = asked_after_unseen(h);
 			h->rx = rp_tl_request_new(t, c, ts);
@@ -865,15 +884,6 @@ static bool request_line(const uint8_t *in, size_t n)
 
 /* ---- bytes that are missing ---- */
 
-/* All that were asked and had no answer yet: it may be among what was lost. */
-static void give_up_waiting(struct rp_timeline *t, struct conn *c)
-{
-	while (c->h && c->h->head && c->h->head->rx_done) {
-		c->h->head->r.flags |= RP_FLAG_LOST_EVENTS | RP_FLAG_PARTIAL;
-		rp_tl_request_end(t, c->h->head, RP_END_UNKNOWN, RP_NONE);
-	}
-}
-
 static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t n, int64_t ts,
 		enum why_gap why)
 {
@@ -916,7 +926,8 @@ static void gap(struct rp_timeline *t, struct conn *c, enum rp_dir dir, uint64_t
 				if (why == GAP_CUT)
 					answered_unseen(h);
 				else if (q && !q->resp_seen)
-					give_up_waiting(t, c);
+					give_up_waiting(t, c,
+							RP_FLAG_LOST_EVENTS | RP_FLAG_PARTIAL);
 			}
 			return;
 		}

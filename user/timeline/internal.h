@@ -67,6 +67,7 @@ struct http {
 	uint16_t target_n;
 	char target[RP_PATH_MAX]; /* of the start line, as far as it was read */
 	bool rx_lost, tx_lost;	  /* position in the stream unknown */
+	bool unsure;		  /* and whose answers went by meanwhile, too */
 	int64_t resp_start;	  /* START of a response head, status not yet known */
 };
 
