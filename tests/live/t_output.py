@@ -271,9 +271,10 @@ def goodput(t):
     p.wait_records(13)
     time.sleep(0.2)
     m = p.metrics()
-    for name, want in (("slo_requests_total", 13), ("good_requests_total", 6)):
+    for name, want in (("slo_requests_total", 13), ("good_requests_total", 6), ("slo_unknown_requests_total", 2)):
         t.equal(m.sum(f"reqprobe_{name}"), want, name)
     t.equal(m.sum("reqprobe_slo_met_total", slo="time_to_first_token"), 9, "one body has no first token")
+    t.equal([m.sum("reqprobe_slo_unknown_total", slo=s) for s in ("time_to_first_token", "output_sequence_length")], [2, 0], "nor is it too late")
     t.equal(m.sum("reqprobe_slo_limit", slo="time_to_first_token", unit="ms"), 20000, "limit")
     for r in p.stop():
         if r["status"] != 200 or not r["stream"]:

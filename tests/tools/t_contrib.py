@@ -89,8 +89,11 @@ ALERTS = {
                      buckets("reqprobe_queue_time_seconds", 'model="m", operation="chat"', "1")),
     "LLMPreempts": ([series("reqprobe_scheduler_preemptions_total", 'engine_index="0"', UP)], 'engine_index="0"',
                     [series("reqprobe_scheduler_preemptions_total", 'engine_index="0"', FLAT)]),
-    "LLMObjectivesMissed": ([series("reqprobe_good_requests_total", "", "0+30x120"), series("reqprobe_slo_requests_total", "", UP)], "",
-                            [series("reqprobe_good_requests_total", "", UP), series("reqprobe_slo_requests_total", "", UP)]),
+    # half of them missed; half of them can't be judged, and all others are good
+    "LLMObjectivesMissed": ([series("reqprobe_good_requests_total", "", "0+30x120"), series("reqprobe_slo_requests_total", "", UP),
+                             series("reqprobe_slo_unknown_requests_total", "", FLAT)], "",
+                            [series("reqprobe_good_requests_total", "", "0+30x120"), series("reqprobe_slo_requests_total", "", UP),
+                             series("reqprobe_slo_unknown_requests_total", "", "0+30x120")]),
 }
 # One that holds where the series of the first try is not there at all.
 STALLED_FROM_THE_START = [series("reqprobe_requests_in_flight", "", ONE), series("reqprobe_requests_total", 'end="complete", status="200"', NONE)]

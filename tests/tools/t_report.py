@@ -423,11 +423,12 @@ def report_memory(t):
     r = report(t, "--memory", "32M", "--by", "model", b)
     t.check("as all others" in r.stderr and "all others" in r.stdout, f"what it cost: {short(r.stderr)}")
     # names that don't fit
-    os.mkdir(t.path("many"))
+    deep = t.path("many", *("d" * 240 for _ in range(5)))
+    os.makedirs(deep)
     with open(a) as f:
         one = f.readline()
-    for i in range(16000):
-        open(t.path("many", f"{i:05d}-{'n' * 220}.jsonl"), "w").close()
+    for i in range(3000):
+        open(os.path.join(deep, f"{i:05d}-{'n' * 220}.jsonl"), "w").close()
     with open(t.path("many", "0.jsonl"), "w") as f:
         f.write(one)
     r = report(t, "--memory", "32M", t.path("many"), status=1)
