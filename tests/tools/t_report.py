@@ -534,8 +534,8 @@ def report_stops(t):
         stores.append(s)
     urls = [f"http://127.0.0.1:{s.server_port}" for s in stores]
 
-    def ends(what, args, sig, ready, cmd="report", stdin=None, **e):
-        p = t.spawn([REQPROBE, cmd, *args], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env, **e))
+    def ends(what, args, sig, ready, **e):
+        p = t.spawn([REQPROBE, "report", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(env, **e))
         try:
             end = time.monotonic() + 20
             while time.monotonic() < end and not ready(p):
@@ -567,6 +567,17 @@ def report_stops(t):
     def a_while(p, since={}):
         return time.monotonic() - since.setdefault(p.pid, time.monotonic()) > 0.5
     sigs = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # a report that nobody reads
+    r, w = os.pipe()
+    p = t.spawn([REQPROBE, "report", "--json", "--by", "model,finish_reason,status", genlog(t.path("b.jsonl"), 3000)], stdout=w, stderr=subprocess.PIPE)
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not waits(p):
+        time.sleep(0.1)
+    p.send_signal(signal.SIGTERM)
+    err = p.communicate(timeout=20)[1]
+    t.check(p.returncode == 1 and b"stopped" in err, f"a report that nobody reads: {p.returncode} {short(err)}")
+    os.close(w)
+    os.close(r)
     ends("a FIFO that nobody writes", [t.path("fifo")], sigs[0], waits)
     w = os.open(t.path("fifo"), os.O_RDWR)
     ends("a FIFO that nothing comes from", [t.path("fifo")], sigs[1], waits)

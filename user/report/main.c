@@ -212,6 +212,8 @@ static int print(const struct rp_report *r, const struct rp_reader_stats *in)
 	errno = EIO;
 	if (!err && (fflush(stdout) || ferror(stdout)))
 		err = -errno;
+	if (err && rp_stopped) /* while nobody read it */
+		return -EINTR;
 	if (err)
 		rp_say("can't write to standard output: %s", strerror(-err));
 	return err;
@@ -245,6 +247,8 @@ static int run(const struct rp_report_options *o)
 		goto cleanup;
 	}
 	e = rp_report_figures(&r);
+	if (!e && rp_stopped)
+		e = -EINTR;
 	if (!e)
 		groups_left_out(&r);
 	if (!e && a)
@@ -254,7 +258,7 @@ static int run(const struct rp_report_options *o)
 		       o->aiperf, (unsigned long long)rp_aiperf_left_out(a));
 	if (!e) {
 		e = print(&r, in);
-		if (e)
+		if (e && e != -EINTR)
 			e = -EALREADY; /* said */
 	}
 cleanup:
