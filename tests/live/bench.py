@@ -418,7 +418,7 @@ def in_window(reqs, start, end):
     return tokens / ((end - start) / 1e9), statistics.median(ttft)
 
 
-def windows(t, pairs, load, e, pids, hooks, margin, others={}):
+def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S):
     """load(engine) -> Load. Under one load that never pauses, windows with and without the
     probe: pauses before a piece of work, its ramp and its tail would differ by more
     than what is looked for. others: label -> engine, without a probe."""
@@ -444,7 +444,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}):
                     continue
             time.sleep(SETTLE_S)
             start = time.monotonic_ns()
-            time.sleep(WINDOW_S)
+            time.sleep(window)
             spans.append((i, kind, start, time.monotonic_ns()))
             if kind in others:
                 loads[kind].hold(True)
@@ -464,7 +464,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}):
         res.setdefault(kind, []).append((i, *in_window(reqs.get(kind) or reqs[""], start, end)))
     base = {i: (tp, tt) for i, tp, tt in res["none"]}
     second = {i: (tp, tt) for i, tp, tt in res["none2"]}
-    row("rounds", f"{pairs}, windows of {WINDOW_S} s", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
+    row("rounds", f"{pairs}, windows of {window} s", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
     row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
     zero = {}
     for kind in ("none2", "reqprobe", "bpftrace", *others):
@@ -509,7 +509,8 @@ def llama_bench(t, pairs):
         for tab in ("-D", ""):
             r = subprocess.run(["nm", "--defined-only"] + ([tab] if tab else []) + [f], capture_output=True, text=True)
             hooks += [(f, l.split()[-1]) for l in r.stdout.splitlines() if l.split() and l.split()[-1] in HOOKS]
-    windows(t, pairs, lambda x: Load(t, x.port, 4, {"cache_prompt": False}, max_tokens=24, words="8,24"), e, [e.pid], sorted(set(hooks)), None)
+    windows(t, pairs, lambda x: Load(t, x.port, 4, {"cache_prompt": False}, max_tokens=24, words="8,24"), e, [e.pid], sorted(set(hooks)), None,
+            window=2 * WINDOW_S)     # two slots: a few requests in each
 
 
 # ---------------------------------------------------------------- vLLM
