@@ -26,6 +26,7 @@
 #define MAX_REC 64
 
 struct world {
+	uint64_t counted[7]; /* see never_back() */
 	struct rp_timeline *t;
 	struct rp_record rec[MAX_REC];
 	char *json[MAX_REC];
@@ -97,6 +98,24 @@ static inline struct world *world_new(void)
 	return world_opts(&o);
 }
 
+/* What a scrape could see at any moment. */
+static inline void never_back(struct world *w)
+{
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+	const uint64_t now[] = { s->started + s->proxied,
+				 s->tokens_prompt,
+				 s->tokens_completion,
+				 s->bytes_rx + s->proxied_rx,
+				 s->bytes_tx + s->proxied_tx,
+				 s->not_joined,
+				 s->other_paths };
+
+	for (size_t i = 0; i < sizeof(now) / sizeof(*now); i++) {
+		assert_true(now[i] >= w->counted[i]);
+		w->counted[i] = now[i];
+	}
+}
+
 static inline void feed(struct world *w, void *ev)
 {
 	struct rp_event_hdr *h = ev;
@@ -117,6 +136,7 @@ static inline void feed(struct world *w, void *ev)
 	} else {
 		rp_timeline_event(w->t, h, NULL);
 	}
+	never_back(w);
 }
 
 static inline void balance(struct world *w)

@@ -1165,7 +1165,9 @@ static size_t rest(const struct rp_otlp_metrics *m, struct rp_ow *w)
 		"Finished requests whose tokens nobody told, or not all: reqprobe.tokens lacks them.",
 		"gen_ai.token.type", token_type, PAIR(unknown_prompt, unknown_completion), 2);
 	counters(&x, "reqprobe.bytes", "By", "Bytes of inference requests and responses.",
-		 "network.io.direction", direction, PAIR(bytes_rx, bytes_tx), 2);
+		 "network.io.direction", direction,
+		 (const uint64_t[]){ s->bytes_rx + s->proxied_rx, s->bytes_tx + s->proxied_tx },
+		 (const uint64_t[]){ t->bytes_rx + t->proxied_rx, t->bytes_tx + t->proxied_tx }, 2);
 	level(&x, "reqprobe.connections", "{connection}", "Server-side connections open now.",
 	      UPDOWN, s->connections);
 	counters(&x, "reqprobe.unobserved_connections", "{connection}",

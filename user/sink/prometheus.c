@@ -752,7 +752,8 @@ char *rp_prom_render(struct rp_prom *p, const struct rp_stats *s, const struct r
 	const uint64_t tokens[] = { s->tokens_prompt, s->tokens_completion };
 	const uint64_t unknown[] = { s->unknown_prompt, s->unknown_completion };
 	static const char *const what[] = { "request", "response" };
-	const uint64_t bytes[] = { s->bytes_rx, s->bytes_tx };
+	/* a counter may not go back */
+	const uint64_t bytes[] = { s->bytes_rx + s->proxied_rx, s->bytes_tx + s->proxied_tx };
 	struct rp_buf b = { 0 };
 	struct rp_expo e = { .b = &b, .format = x->format };
 	struct rp_label version = { "version", RP_VERSION };

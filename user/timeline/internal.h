@@ -227,6 +227,7 @@ struct rp_timeline {
 	unsigned n_obs;
 	bool tells_tokens; /* somebody wants to know */
 	struct rp_stats st;
+	uint64_t tokens_owed;  /* of st.tokens_completion: nobody's, or to be counted again */
 	struct rp_map conns;   /* (id, 0) */
 	struct rp_map ends;    /* (ports, addresses) -> conn: both ends of a hop inside */
 	struct rp_map threads; /* (tid, 0) -> conn */
@@ -320,6 +321,8 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e);
 /* Entries of hooks were lost: whose is unknown, so all at work are touched. */
 void rp_tl_hook_loss(struct rp_timeline *t);
 /* They are not its own: free to be claimed by others. */
+/* Tokens of a request's engine, as they come: the count never falls. */
+void rp_tl_count_tokens(struct rp_timeline *t, uint64_t n);
 void rp_tl_tasks_release(struct rp_timeline *t, struct request *q);
 void rp_tl_tasks_detach(struct rp_timeline *t, struct request *q);
 void rp_tl_proc_exit(struct rp_timeline *t, uint32_t pid);

@@ -303,7 +303,7 @@ static void join(struct rp_timeline *t, struct request *q, struct task *k)
 	q->n_tasks++;
 	if (k->t_released == RP_NONE)
 		q->n_open++;
-	t->st.tokens_completion += k->tokens;
+	rp_tl_count_tokens(t, k->tokens);
 	q->r.core_pid = k->core_pid;
 	q->r.engine_index = (int)k->index;
 	/* what it did before it was known whose it is */
@@ -1200,7 +1200,7 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 	};
 	q = k->req;
 	if (q) {
-		t->st.tokens_completion += o->tokens;
+		rp_tl_count_tokens(t, o->tokens);
 		rp_tl_step_tokens(t, q, k, x->ts, o->tokens);
 	} else if (o->tokens && !k->marks_lost) {
 		keep_mark(t, k, x->ts, o->tokens);

@@ -839,7 +839,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 	/* engine tokens were counted as they came */
 	if (r->v[RP_FIELD_TOK_COMPLETION].known && !(r->joined && r->tok_engine != RP_NONE) &&
 	    !q->twin)
-		t->st.tokens_completion += (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i;
+		rp_tl_count_tokens(t, (uint64_t)r->v[RP_FIELD_TOK_COMPLETION].i);
 	count_unknown(t, r);
 	if (t->o.anon) { /* a copy: the ids of the request itself still join what comes */
 		masked = *r;
@@ -1049,4 +1049,6 @@ void rp_tl_proxied(struct rp_timeline *t, struct request *q)
 	t->st.in_flight--;
 	t->st.bytes_rx -= q->r.bytes_rx;
 	t->st.bytes_tx -= q->r.bytes_tx;
+	t->st.proxied_rx += q->r.bytes_rx;
+	t->st.proxied_tx += q->r.bytes_tx;
 }

@@ -176,6 +176,14 @@ static void scheduled(struct rp_timeline *t, const struct rp_ev_hook *e)
 	k->has_slot = !rp_map_put(&t->slots, k->pid, k->slot, k);
 }
 
+void rp_tl_count_tokens(struct rp_timeline *t, uint64_t n)
+{
+	uint64_t again = n < t->tokens_owed ? n : t->tokens_owed;
+
+	t->tokens_owed -= again;
+	t->st.tokens_completion += n - again;
+}
+
 static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 {
 	struct request *q = k->req;
@@ -186,7 +194,7 @@ static void token(struct rp_timeline *t, struct task *k, int64_t ts)
 	k->t_last = ts;
 	k->no_last = false;
 	if (q) {
-		t->st.tokens_completion++;
+		rp_tl_count_tokens(t, 1);
 		if (k->prev_token != RP_NONE)
 			rp_tl_gap(t, q, false, ts - k->prev_token, 1, ts - k->prev_token);
 		rp_tl_mark(t, q, &q->eng, ts, 1, k->choice);
@@ -202,7 +210,7 @@ void rp_tl_tasks_release(struct rp_timeline *t, struct request *q)
 		k->next_of_req = NULL;
 		k->req = NULL;
 		k->prev_token = RP_NONE;
-		t->st.tokens_completion -= k->tokens;
+		t->tokens_owed += k->tokens; /* most are soon another request's */
 		if (k->retired)
 			rp_tl_task_free(t, k);
 	}

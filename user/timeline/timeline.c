@@ -581,6 +581,8 @@ void rp_timeline_finish(struct rp_timeline *t)
 	rp_tl_pending(t, true);
 	rp_tl_msgs_finish(t);
 	rp_tl_decode_finish(t);
+	t->st.tokens_completion -= t->tokens_owed;
+	t->tokens_owed = 0;
 }
 
 void rp_timeline_free(struct rp_timeline *t)

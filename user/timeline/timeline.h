@@ -123,7 +123,8 @@ struct rp_stats {
 	uint64_t tokens_prompt, tokens_completion;
 	/* finished requests whose count nobody told: the two totals lack it, or a part of it */
 	uint64_t unknown_prompt, unknown_completion;
-	uint64_t bytes_rx, bytes_tx; /* of recorded requests, live */
+	uint64_t bytes_rx, bytes_tx;	 /* of recorded requests, live */
+	uint64_t proxied_rx, proxied_tx; /* were among them until they were known as proxied */
 	uint64_t seen[RP_CLASS_COUNT], lost[RP_CLASS_COUNT], map_full[RP_MAP_COUNT];
 	uint64_t bytes_lost; /* stream bytes that never arrived */
 	uint64_t bytes_cut;  /* beyond the capture limit */
