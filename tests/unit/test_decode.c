@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* decode.c: calls of the model -> steps, and how full the KV cache is. */
+#include "series.h"
 #include "world.h"
 
 #include <math.h>
@@ -443,28 +444,73 @@ static void losses(void **st)
 	world_end(w);
 }
 
-/* The process ends, another begins. */
+/* What a page says of the only core. */
+static void page(struct world *w, uint64_t steps, bool lives)
+{
+	static const struct rp_prom_process self;
+	struct rp_prom *p = rp_prom_new(NULL);
+	size_t len;
+	char *text = rp_prom_render(p, rp_timeline_stats(w->t), &self, &len), want[80];
+
+	assert_int_equal(core(w)->gone, !lives);
+	no_series_twice(text);
+	snprintf(want, sizeof(want), "\nreqprobe_scheduler_steps_total{engine_index=\"0\"} %llu\n",
+		 (unsigned long long)steps);
+	if (!strstr(text, want))
+		fail_msg("no %s", want);
+	assert_int_equal(strstr(text, "\nreqprobe_scheduler_requests_waiting{") != NULL, lives);
+	free(text);
+	rp_prom_free(p);
+}
+
+/* The process ends; what comes late makes none; another begins with its pid. */
 static void restart(void **st)
 {
 	struct world *w = world();
-	struct rp_ev_proc x = { .h = hdr(RP_EV_PROC, sizeof(x), 1010 * MS, 100, 0),
-				.what = RP_PROC_EXIT };
 
 	(void)st;
 	ask(w, 1, 1000);
 	launch(w, 1, 1001);
 	step(w, 1002, CTX, 5, AT(1, 4));
-	feed(w, &x);
+	process(w, RP_PROC_EXIT, 100, 1010 * MS);
 	assert_int_equal(n_steps, 1);
-	assert_true(core(w)->gone);
 	assert_int_equal(core(w)->running, 0);
 	assert_int_equal(rp_timeline_stats(w->t)->running, 0);
-	close_conn(w, 1, 1011 * MS);
+	page(w, 1, false);
+	token(w, 1, 1011);
+	step(w, 1012, CTX, 1, AT(1, 5));
+	launch(w, 1, 1013);
+	page(w, 1, false);
+	close_conn(w, 1, 1014 * MS);
+	process(w, RP_PROC_FORK, 100, 1900 * MS);
 	ask(w, 2, 2000);
 	launch(w, 2, 2001);
 	step(w, 2002, CTX, 5, AT(2, 4));
-	assert_int_equal(rp_timeline_stats(w->t)->n_cores, 2);
-	assert_int_equal(rp_timeline_stats(w->t)->cores[1].running, 1);
+	assert_int_equal(core(w)->running, 1);
+	near(core(w)->kv_usage, 5.0 / 4096);
+	page(w, 2, true);
+	process(w, RP_PROC_EXIT, 100, 2010 * MS);
+	assert_int_equal(steps[1].seq, 2);
+	page(w, 2, false);
+	assert_int_equal(rp_timeline_stats(w->t)->limit_cores, 0);
+	world_end(w);
+}
+
+/* No core comes of a process whose end is all that was seen of it. */
+static void late_only(void **st)
+{
+	struct world *w = world();
+
+	(void)st;
+	process(w, RP_PROC_EXIT, 100, 1000 * MS);
+	token(w, 1, 1001);
+	step(w, 1002, CTX, 1, AT(1, 5));
+	assert_int_equal(rp_timeline_stats(w->t)->n_cores, 0);
+	/* many have come and gone: that it was one of them is forgotten in the end */
+	for (uint32_t i = 0; i < 5000; i++)
+		process(w, RP_PROC_EXIT, 1000 + i, 1003 * MS);
+	token(w, 1, 1004);
+	assert_int_equal(rp_timeline_stats(w->t)->n_cores, 1);
 	world_end(w);
 }
 
@@ -496,12 +542,13 @@ static void old_recording(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(two),	   cmocka_unit_test(bursts),
-		cmocka_unit_test(others),  cmocka_unit_test(unclear),
-		cmocka_unit_test(sizes),   cmocka_unit_test(attached_late),
-		cmocka_unit_test(hostile), cmocka_unit_test(losses),
-		cmocka_unit_test(busy),	   cmocka_unit_test(told_size),
-		cmocka_unit_test(restart), cmocka_unit_test(old_recording),
+		cmocka_unit_test(two),		 cmocka_unit_test(bursts),
+		cmocka_unit_test(others),	 cmocka_unit_test(unclear),
+		cmocka_unit_test(sizes),	 cmocka_unit_test(attached_late),
+		cmocka_unit_test(hostile),	 cmocka_unit_test(losses),
+		cmocka_unit_test(busy),		 cmocka_unit_test(told_size),
+		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
+		cmocka_unit_test(old_recording),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Messages of a vLLM engine, made by hand -> records and steps. */
+#include "series.h"
 #include "world.h"
 
 #include <math.h>
@@ -1880,17 +1881,28 @@ static void cut_twice(void **st)
 	world_end(w);
 }
 
-static void core_exits(struct world *w, double ts)
+/* A page with one core's steps and no series twice. */
+static void one_core(struct world *w, uint64_t steps)
 {
-	struct rp_ev_proc e = {
-		.h = hdr(RP_EV_PROC, sizeof(e), SEC(ts), CORE, CORE),
-		.what = RP_PROC_EXIT
-	};
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+	static const struct rp_prom_process self;
+	struct rp_prom *p = rp_prom_new(NULL);
+	size_t len;
+	char *text = rp_prom_render(p, s, &self, &len), want[80];
 
-	feed(w, &e);
+	assert_int_equal(s->n_cores, 1);
+	no_series_twice(text);
+	snprintf(want, sizeof(want), "\nreqprobe_scheduler_steps_total{engine_index=\"0\"} %llu\n",
+		 (unsigned long long)steps);
+	if (!strstr(text, want))
+		fail_msg("no %s", want);
+	assert_int_equal(strstr(text, "\nreqprobe_scheduler_requests_running{") != NULL,
+			 !s->cores[0].gone);
+	free(text);
+	rp_prom_free(p);
 }
 
-/* A core with the pid of one that is gone is a new one, and goes as well. */
+/* A core with the pid of one that is gone goes on with its totals, and goes as well. */
 static void pid_again(void **st)
 {
 	const struct out o = { .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 };
@@ -1899,13 +1911,25 @@ static void pid_again(void **st)
 
 	(void)st;
 	vllm(w);
-	for (int i = 0; i < 2; i++) {
-		step(w, 2 + i * 2, &o, 1);
+	for (int i = 0; i < 3; i++) {
+		if (i)
+			process(w, RP_PROC_FORK, CORE, SEC(2 + i * 2));
+		step(w, 2.1 + i * 2, &o, 1);
 		assert_int_equal(s->running, 1);
-		core_exits(w, 3 + i * 2);
+		assert_false(s->cores[0].gone);
+		one_core(w, (uint64_t)i + 1);
+		process(w, RP_PROC_EXIT, CORE, SEC(3 + i * 2));
 		assert_int_equal(s->running, 0);
+		assert_true(s->cores[0].gone);
+		one_core(w, (uint64_t)i + 1);
+		/* told late, by another CPU: nobody lives because of it */
+		step(w, 3.1 + i * 2, &o, 1);
+		assert_int_equal(s->running, 0);
+		assert_true(s->cores[0].gone);
+		one_core(w, (uint64_t)i + 1);
 	}
-	assert_int_equal(s->n_cores, 2);
+	assert_int_equal(s->cores[0].tokens, 3);
+	assert_int_equal(s->limit_cores, 0);
 	world_end(w);
 }
 

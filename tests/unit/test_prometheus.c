@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "series.h"
 #include "sink/sink.h"
 
 #define MS 1000000LL
@@ -605,34 +606,6 @@ static void test_label_escapes(void **s)
 				  "d\xef\xbf\xbd\xef\xbf\xbd[31m\xc3\xa9\","));
 	free(t);
 	rp_prom_free(p);
-}
-
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* A series that is there twice makes Prometheus refuse the whole scrape. */
-static void no_series_twice(const char *text)
-{
-	char *copy = strdup(text), *series[8192], *save, *value;
-	size_t n = 0;
-
-	for (char *l = strtok_r(copy, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
-		if (*l == '#')
-			continue;
-		value = strrchr(l, ' ');
-		assert_non_null(value);
-		*value = '\0';
-		assert_true(n < sizeof(series) / sizeof(*series));
-		series[n++] = l;
-	}
-	assert_true(n > 0);
-	qsort(series, n, sizeof(*series), by_text);
-	for (size_t i = 1; i < n; i++)
-		if (!strcmp(series[i - 1], series[i]))
-			fail_msg("%s is there twice", series[i]);
-	free(copy);
 }
 
 #define NO_CHAR "\xef\xbf\xbd"

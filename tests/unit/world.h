@@ -150,6 +150,15 @@ static inline void balance(struct world *w)
 }
 
 /* Finishes, and checks that the scrubbed events give the same records. */
+/* Two of one name would be two series of one name. */
+static inline void cores_differ(const struct rp_stats *s)
+{
+	for (unsigned i = 0; i < s->n_cores; i++)
+		for (unsigned k = 0; k < i; k++)
+			assert_false(s->cores[i].pid == s->cores[k].pid &&
+				     s->cores[i].index == s->cores[k].index);
+}
+
 static inline void world_end(struct world *w)
 {
 	struct rp_timeline_opts o;
@@ -158,6 +167,7 @@ static inline void world_end(struct world *w)
 
 	balance(w);
 	rp_timeline_finish(w->t);
+	cores_differ(rp_timeline_stats(w->t));
 	balance(w);
 	assert_int_equal(rp_timeline_stats(w->t)->in_flight, 0);
 	rp_timeline_defaults(&o);
@@ -218,6 +228,15 @@ static inline void session(struct world *w, bool hooks)
 	feed(w, &c);
 	feed(w, &e);
 	feed(w, &l);
+}
+
+static inline void process(struct world *w, enum rp_proc_what what, uint32_t pid, uint64_t ts)
+{
+	struct rp_ev_proc e = { .h = hdr(RP_EV_PROC, sizeof(e), ts, pid, pid),
+				.what = what,
+				.ppid = what == RP_PROC_FORK ? 100 : 0 };
+
+	feed(w, &e);
 }
 
 static inline void open_conn(struct world *w, uint64_t conn, uint64_t ts)

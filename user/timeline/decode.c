@@ -53,7 +53,7 @@ static struct decoder *find(struct rp_timeline *t, uint32_t pid)
 	return NULL;
 }
 
-/* NULL: its steps are not seen, or there is no room. */
+/* NULL: its steps are not seen, it is no more, or there is no room. */
 static struct decoder *get(struct rp_timeline *t, uint32_t pid)
 {
 	struct decoder *d = find(t, pid);
@@ -63,7 +63,7 @@ static struct decoder *get(struct rp_timeline *t, uint32_t pid)
 	if (d)
 		return d;
 	s = rp_tl_session(t, pid);
-	if (!s->has_role[RP_ROLE_STEP])
+	if (!s->has_role[RP_ROLE_STEP] || rp_tl_exited(t, pid))
 		return NULL;
 	core = t->n_decoders < RP_MAX_CORES ? rp_tl_core_new(t, pid, 0) : -1;
 	if (core < 0) {

@@ -9,6 +9,7 @@
 
 #define RP_MAX_OBSERVERS 8
 #define RP_MAX_SESSIONS 64
+#define RP_EXITED 256 /* late events come within a fraction of a second */
 #define RP_MAX_LISTENERS 1024
 #define RP_MAX_NOTICES 32
 
@@ -250,6 +251,8 @@ struct rp_timeline {
 	struct messages *msgs; /* NULL: none came */
 	struct decoder *decoders[RP_MAX_CORES];
 	unsigned n_decoders;
+	uint32_t exited[RP_EXITED]; /* the newest processes that are no more; 0: none */
+	unsigned exited_at;
 	struct rp_engine_request told[RP_ENGINE_REQUESTS_TOLD]; /* of the record being told */
 	bool uring_reads;   /* it moves bytes of sockets by system calls all the same */
 	uint32_t uring_pid; /* has an io_uring, for whatever */
@@ -275,7 +278,11 @@ void rp_tl_tokens(struct rp_timeline *t, struct request *q, bool engine, int64_t
 		  uint32_t tokens, uint32_t choice);
 struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid);
 /* A place in st.cores, of one that is gone when all are taken; -1: none. */
+/* A place in st.cores, -1: there is none. One that had the same pid and index comes back
+ * to its own, and goes on with its totals: no two cores have the same name. */
 int rp_tl_core_new(struct rp_timeline *t, uint32_t pid, int64_t index);
+/* Has it exited, and no other has its pid since? Events of several CPUs come in any order. */
+bool rp_tl_exited(const struct rp_timeline *t, uint32_t pid);
 void rp_tl_mark(struct rp_timeline *t, struct request *q, struct marks *m, int64_t ts,
 		uint32_t tokens, uint32_t choice);
 

@@ -691,7 +691,9 @@ static void in_step(struct ctx *x, struct task *k, const struct rp_vllm_output *
 		c->has_tokens = true;
 		c->token_steps++;
 	}
-	if (k->token_step && k->core == core && c->token_steps - k->token_step > 1)
+	/* released: it ran in a process that is no more, whose place this one has */
+	if (k->token_step && k->core == core && k->t_released == RP_NONE &&
+	    c->token_steps - k->token_step > 1)
 		gap(x, k);
 	k->token_step = c->token_steps;
 	k->core = core;
@@ -831,8 +833,11 @@ static struct core *core_of(struct ctx *x, int64_t index)
 		    !t->st.cores[i].gone)
 			break;
 	if (i == t->st.n_cores) {
-		int made = rp_tl_core_new(t, x->e->h.pid, index);
+		int made;
 
+		if (rp_tl_exited(t, x->e->h.pid))
+			return NULL; /* its last message, told late */
+		made = rp_tl_core_new(t, x->e->h.pid, index);
 		if (made < 0) {
 			t->st.limit_cores++;
 			return NULL;

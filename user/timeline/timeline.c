@@ -217,29 +217,64 @@ struct session *rp_tl_session(struct rp_timeline *t, uint32_t pid)
 	return t->n_sessions == 1 ? &t->sessions[0] : &t->nobody;
 }
 
+static unsigned exited_at(const struct rp_timeline *t, uint32_t pid)
+{
+	unsigned i = 0;
+
+	while (i < RP_EXITED && t->exited[i] != pid)
+		i++;
+	return i;
+}
+
+bool rp_tl_exited(const struct rp_timeline *t, uint32_t pid)
+{
+	return pid && exited_at(t, pid) < RP_EXITED;
+}
+
+static void exits(struct rp_timeline *t, uint32_t pid)
+{
+	if (!rp_tl_exited(t, pid))
+		t->exited[t->exited_at++ % RP_EXITED] = pid;
+}
+
+static void lives(struct rp_timeline *t, uint32_t pid)
+{
+	if (rp_tl_exited(t, pid))
+		t->exited[exited_at(t, pid)] = 0;
+}
+
 int rp_tl_core_new(struct rp_timeline *t, uint32_t pid, int64_t index)
 {
-	unsigned i = t->st.n_cores;
+	struct rp_core *c = t->st.cores;
+	unsigned n = t->st.n_cores, i;
 
-	if (i == RP_MAX_CORES) {
-		/* engines that were restarted leave their places */
-		for (i = 0; i < RP_MAX_CORES && !t->st.cores[i].gone; i++)
-			;
-		if (i == RP_MAX_CORES)
+	for (i = 0; i < n && (c[i].pid != pid || c[i].index != index); i++)
+		;
+	if (i < n) {
+		if (!c[i].gone)
 			return -1;
+		c[i].gone = c[i].stats = c[i].log_stats = c[i].calls = false;
+		c[i].running = c[i].waiting = 0;
 	} else {
-		t->st.n_cores++;
+		if (n == RP_MAX_CORES) {
+			/* engines that were restarted leave their places */
+			for (i = 0; i < n && !c[i].gone; i++)
+				;
+			if (i == n)
+				return -1;
+		} else {
+			t->st.n_cores++;
+		}
+		c[i] = (struct rp_core){
+			.pid = pid,
+			.index = index,
+			.cached_known = true,
+			.cached_parts_known = true,
+		};
 	}
-	t->st.cores[i] = (struct rp_core){
-		.pid = pid,
-		.index = index,
-		.deferred = RP_NONE,
-		.kv_usage = NAN,
-		.last_step = RP_NONE,
-		.cached_known = true,
-		.cached_parts_known = true,
-		.kv_held = RP_NONE,
-	};
+	c[i].deferred = c[i].last_step = c[i].kv_held = RP_NONE;
+	c[i].kv_capacity = c[i].kv_block = 0;
+	c[i].kv_usage = NAN;
 	return (int)i;
 }
 
@@ -255,6 +290,7 @@ static int on_session(struct rp_timeline *t, const struct rp_ev_session *e)
 			return 0;
 		s = &t->sessions[t->n_sessions++];
 	}
+	lives(t, e->h.pid);
 	s->root_pid = e->h.pid;
 	s->since = (int64_t)e->h.ts;
 	snprintf(s->engine, sizeof(s->engine), "%.*s", (int)sizeof(e->engine), e->engine);
@@ -301,6 +337,7 @@ static void on_proc(struct rp_timeline *t, const struct rp_ev_proc *e)
 
 	switch (e->what) {
 	case RP_PROC_FORK:
+		lives(t, e->h.pid);
 		s = rp_map_get(&t->procs, e->ppid, 0);
 		if (s)
 			rp_map_put(&t->procs, e->h.pid, 0, s);
@@ -316,6 +353,7 @@ static void on_proc(struct rp_timeline *t, const struct rp_ev_proc *e)
 				c->owner_dead = true;
 		}
 		rp_tl_proc_exit(t, e->h.pid);
+		exits(t, e->h.pid);
 		/* the session stays: its last sockets close after this event */
 		break;
 	}
