@@ -22,6 +22,15 @@ static void written(const char *what, const char *file, int e, bool *said)
 	       e == -EAGAIN ? "who reads it is too slow" : strerror(-e), what);
 }
 
+/* At the end: how many. */
+static void not_written(const char *what, const char *file, const struct rp_jsonl *j)
+{
+	unsigned long long n = rp_jsonl_failed(j);
+
+	if (n)
+		rp_say("%llu %s were not written: %s", n, what, file);
+}
+
 static const char *jsonl_name(const struct rp_run *r)
 {
 	return r->jsonl_file ? r->o->jsonl : "to stdout";
@@ -318,10 +327,14 @@ void rp_run_finish(struct rp_run *r)
 	if (r->jsonl && r->jsonl_file)
 		rp_jsonl_summary(r->jsonl, rp_timeline_stats(r->tl), &r->info);
 	rp_run_flush(r);
-	if (r->jsonl)
+	if (r->jsonl) {
 		records_written(r, rp_jsonl_end(r->jsonl));
-	if (r->steps)
+		not_written("records", r->jsonl_file ? r->o->jsonl : "stdout", r->jsonl);
+	}
+	if (r->steps) {
 		written("steps", r->o->steps, rp_jsonl_end(r->steps), &r->steps_failed);
+		not_written("steps", r->o->steps, r->steps);
+	}
 	rec_result(r, rp_rec_close(r->rec));
 	r->rec = NULL;
 	EACH_OUTPUT(r, i, finish) r->output_failed |= rp_outputs[i]->finish(r->outputs[i]) < 0;

@@ -123,6 +123,9 @@ def stdout_not_read(t):
         t.equal(p.proc.wait(20), rc, f"exit status: {p.stderr()}")
         lines = [json.loads(l) for l in text.splitlines()]
         t.equal(len(lines) + failed, n, "read and lost")
+        m = re.search(r"(\d+) records were not written: stdout", p.stderr())
+        t.equal(int(m[1]) if m else 0, failed, "what the end says")
+        t.check(not failed or len(text) > 2 << 20, f"{len(text)} bytes read: what waits is not kept")
         t.equal("too slow" in p.stderr(), rc == 1, p.stderr())
         srv.stop()
 

@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -1025,6 +1027,71 @@ static void test_slow_pipe(void **s)
 	assert_int_equal(check_file(copy), 100);
 }
 
+/* Nobody reads: what waits stays, what comes later is lost and counted; of what is read at
+ * last nothing is missing inside, and the summary is no record. */
+static void test_unread_pipe(void **s)
+{
+	enum { N = 3000 };
+	struct rp_record r = vllm();
+	struct rp_stats stats = { 0 };
+	struct rp_summary_info info = { .host = "h" };
+	char path[32], *text = malloc(16u << 20), *p, *nl;
+	struct rp_jsonl *j;
+	size_t n = 0, wrote = 0;
+	bool lost = false;
+	uint64_t failed;
+	int fds[2], k = 0;
+	ssize_t got;
+
+	(void)s;
+	assert_non_null(text);
+	assert_int_equal(pipe(fds), 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[1]);
+	j = must_open(path);
+	close(fds[1]);
+	rp_jsonl_never_wait(j);
+	rp_derive(&r);
+	for (int i = 0; i < N; i++) {
+		int err;
+
+		snprintf(r.x_request_id, sizeof(r.x_request_id), "n%d", i);
+		err = rp_jsonl_record(j, &r);
+		assert_true(err == (lost ? -EAGAIN : 0) || (!lost && err == -EAGAIN));
+		lost = err != 0;
+		wrote += !err;
+	}
+	failed = rp_jsonl_failed(j);
+	assert_true(lost);
+	assert_int_equal(wrote + failed, N);
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	do
+		while ((got = read(fds[0], text + n, (16u << 20) - n)) > 0)
+			n += (size_t)got;
+	while (rp_jsonl_flush(j) == 0 && poll(&(struct pollfd){ fds[0], POLLIN, 0 }, 1, 0) > 0);
+	/* the 2 MiB, and what the pipe itself holds */
+	assert_true(n > (2u << 20) && n < (2u << 20) + (128u << 10));
+	assert_int_equal(text[n - 1], '\n');
+	for (p = text; p < text + n; p = nl + 1) { /* the first ones, none left out */
+		char want[64];
+
+		nl = memchr(p, '\n', (size_t)(text + n - p));
+		*nl = 0;
+		snprintf(want, sizeof(want), "\"x_request_id\":\"n%d\"", k++);
+		assert_non_null(strstr(p, want));
+	}
+	assert_int_equal(k, wrote);
+	/* there is room again; then who reads goes: 3 records and no summary */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(rp_jsonl_record(j, &r), 0);
+	close(fds[0]);
+	signal(SIGPIPE, SIG_IGN);
+	rp_jsonl_summary(j, &stats, &info);
+	rp_jsonl_end(j);
+	assert_int_equal(rp_jsonl_failed(j), failed + 3);
+	rp_jsonl_close(j);
+	free(text);
+}
+
 static void test_speed(void **s)
 {
 	struct rp_record r = vllm();
@@ -1077,7 +1144,8 @@ int main(void)
 		cmocka_unit_test(test_file),	      cmocka_unit_test(test_step_file),
 		cmocka_unit_test(test_open_refused),  cmocka_unit_test(test_after_torn_line),
 		cmocka_unit_test(test_dev_full),      cmocka_unit_test(test_file_limit),
-		cmocka_unit_test(test_slow_pipe),     cmocka_unit_test(test_speed),
+		cmocka_unit_test(test_slow_pipe),     cmocka_unit_test(test_unread_pipe),
+		cmocka_unit_test(test_speed),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -990,6 +990,7 @@ struct rp_jsonl {
 	bool never_wait;
 	enum rp_outlet_how how; /* fd is written to */
 	bool torn;		/* buf starts with the rest of a line partly written */
+	bool closing;		/* the last line of buf is the summary: no record */
 	struct rp_buf buf;
 	uint64_t failed;
 };
@@ -1094,6 +1095,15 @@ static bool cut_back(struct rp_jsonl *j, size_t part)
 	return lseek(j->fd, pos - (off_t)part, SEEK_SET) >= 0;
 }
 
+/* All lines from there on are lost. */
+static void give_up(struct rp_jsonl *j, size_t from)
+{
+	uint64_t k = lines(j->buf.p + from, j->buf.n - from);
+
+	j->failed += k && j->closing ? k - 1 : k;
+	j->buf.n = from;
+}
+
 int rp_jsonl_flush(struct rp_jsonl *j)
 {
 	const struct rp_outlet to = { .fd = j->fd, .how = j->how };
@@ -1131,8 +1141,8 @@ int rp_jsonl_flush(struct rp_jsonl *j)
 
 		whole = nl ? (size_t)(nl - b->p) + 1 : 0;
 	}
-	if (err == -EAGAIN && b->n - done < PENDING_MAX) {
-		/* only slow: keep everything, nothing is lost yet */
+	if (err == -EAGAIN) {
+		/* only slow: what waits is kept, rp_jsonl_line() says when it is too much */
 		memmove(b->p, b->p + done, b->n - done);
 		b->n -= done;
 		j->torn = done ? done > whole : j->torn;
@@ -1144,13 +1154,13 @@ int rp_jsonl_flush(struct rp_jsonl *j)
 		char *nl = memchr(b->p + done, '\n', b->n - done);
 
 		rest = nl ? (size_t)(nl - b->p) + 1 - done : b->n - done;
-		j->failed += lines(b->p + done + rest, b->n - done - rest);
+		give_up(j, done + rest);
 		memmove(b->p, b->p + done, rest);
 		b->n = rest;
 		j->torn = true;
 		return err;
 	}
-	j->failed += lines(b->p + whole, b->n - whole);
+	give_up(j, whole);
 	b->n = 0;
 	j->torn = false;
 	return err;
@@ -1171,14 +1181,22 @@ static int finish_line(struct rp_jsonl *j, size_t start)
 
 int rp_jsonl_line(struct rp_jsonl *j, rp_put_fn put, const void *what)
 {
-	size_t start = j->buf.n;
+	size_t start = j->buf.n, n;
 	int err;
 
 	put(&j->buf, what);
 	err = finish_line(j, start);
-	if (err)
+	if (err || j->buf.n < FLUSH_AT)
 		return err;
-	return j->buf.n >= FLUSH_AT ? rp_jsonl_flush(j) : 0;
+	n = j->buf.n - start;
+	err = rp_jsonl_flush(j);
+	if (err || j->buf.n <= PENDING_MAX || j->buf.n <= n)
+		return err;
+	/* Who reads is slow, and enough waits for him: that stays, this line does not. One
+	 * that waits alone may be out in part already. */
+	j->buf.n -= n;
+	j->failed++;
+	return -EAGAIN;
 }
 
 static void put_record_fn(struct rp_buf *b, const void *what)
@@ -1199,6 +1217,7 @@ int rp_jsonl_summary(struct rp_jsonl *j, const struct rp_stats *s, const struct 
 	rp_jsonl_flush(j); /* so that the count of failed records is final */
 	start = j->buf.n;
 	put_summary(&j->buf, s, i, j->failed);
+	j->closing = true;
 	err = finish_line(j, start);
 	return err ? err : rp_jsonl_flush(j);
 }
@@ -1218,23 +1237,22 @@ void rp_jsonl_never_wait(struct rp_jsonl *j)
 
 int rp_jsonl_end(struct rp_jsonl *j)
 {
-	int r;
+	int r = 0;
 
 	j->never_wait = false;
-	for (int i = 0; i < 50 && j->buf.n; i++) { /* each waits 200 ms */
+	for (int i = 0; i < 50 && j->buf.n && !r; i++) { /* each waits 200 ms */
 		size_t before = j->buf.n;
 
 		r = rp_jsonl_flush(j);
-		if (r)
-			return r;
 		if (j->buf.n < before)
 			i = 0;
 	}
 	if (!j->buf.n)
-		return 0;
-	j->failed += lines(j->buf.p, j->buf.n);
+		return r;
+	/* what only ends an earlier writer's line is no record */
+	give_up(j, j->torn && *j->buf.p == '\n');
 	j->buf.n = 0;
-	return -EAGAIN;
+	return r ? r : -EAGAIN;
 }
 
 int rp_jsonl_reopen(struct rp_jsonl *j, char *err, size_t errlen)

@@ -65,8 +65,9 @@ int rp_jsonl_end(struct rp_jsonl *j);
  * short write (disk full) is cut back to the last whole line where the file
  * allows it; the records that did not fit are counted and given up, and the next
  * ones are tried again: what was written stays valid. Where nothing can be cut
- * back (a pipe), the rest of the torn line goes out first; up to 2 MiB wait for
- * a non-blocking one. -errno when records were lost; saying so is the caller's. */
+ * back (a pipe), the rest of the torn line goes out first. For who reads slowly up
+ * to 2 MiB wait, and stay; further records are lost and counted until some of that
+ * is read: -EAGAIN. -errno when records were lost; saying so is the caller's. */
 int rp_jsonl_record(struct rp_jsonl *j, const struct rp_record *r);
 /* The closing reqprobe.summary/1 object; flushes. -errno. */
 struct rp_summary_info {
