@@ -354,11 +354,11 @@ def changed(path, to, change):
 BESIDE = 24
 
 
-def wild(path, n):
+def wild(path, n, powers=53):
     """Records with every power of two that a line may have, so that histograms are as large as can be."""
     with open(path, "w") as f:
         for i in range(n):
-            ms, count = 2.0 ** (i % 53) / 1e6, 2 ** (i * 5 % 49)
+            ms, count = 2.0 ** (i % powers) / 1e6, 2 ** (i * 5 % (powers - 4))
             phases = ",".join(f'"{k}_ms":{ms * j}' for j, k in enumerate(("receive", "frontend", "queue", "prefill", "decode", "flush"), 1))
             times = ",".join(f'"{k}_ms":{ms * 7 / j}' for j, k in enumerate(("time_to_second_token", "duration", "last_body", "last_token",
                              "time_to_first_output_token", "ttft", "first_event", "first_body", "first_byte"), 1))
@@ -440,6 +440,41 @@ def report_memory(t):
     r = report(t, "--memory", "32M", t.path("w.jsonl.zst"), status=1)
     t.check("a larger --memory" in r.stderr, f"a window: {short(r.stderr)}")
     t.equal(json.loads(report(t, "--json", "--memory", "1G", t.path("w.jsonl.zst")).stdout)["total"]["requests"], 8000, "with more memory")
+
+
+@test(deadline=120, probe=False)
+def report_hosts(t):
+    """Parts of a file that different hosts wrote, each closed by its summary: what belongs to a host is together."""
+    a = genlog(t.path("a.jsonl"), 6000, 5)
+    c = changed(a, t.path("c.jsonl"), lambda i, r: r.update(icl_ms=[0.25 + j % 7 + i / 1000 for j in range(i % 9)]))
+    d = wild(t.path("d.jsonl"), 140000, 12)
+    for what, path, n, every, by, size, hosts in (("a summary for each record", c, 6000, 1, "host", "256M", 3), ("the same in less memory", c, 6000, 1, "host", "32M", 3),
+                                           ("several keys", c, 6000, 7, "status,host,model", "32M", 3), ("histograms", d, 140000, 5, "host", "32M", 3)):
+        shutil.rmtree(t.path("named"), ignore_errors=True)
+        os.mkdir(t.path("named"))
+        name = lambda h: t.path("named", f"reqprobe-vm{h}-20261130T035900.123Z-000001.jsonl")
+        outs = [open(name(h), "w") for h in range(hosts)]
+        with open(path) as f, open(t.path("m.jsonl"), "w") as m:
+            for i, x in enumerate(f):
+                h = i // every * 7 % hosts
+                outs[h].write(x)
+                m.write(x)
+                if i % every == every - 1 or i == n - 1:
+                    m.write(f'{{"schema":"reqprobe.summary/1","reqprobe":"0.1.0","host":"vm{h}","engine":{{}}}}\n')
+        for o in outs:
+            o.close()
+        args = ["--json", "--by", by, "--memory", size]
+        r, want = report(t, *args, t.path("m.jsonl")), json.loads(report(t, *args, t.path("named")).stdout)
+        got = json.loads(r.stdout)
+        order = lambda doc: sorted(doc["groups"], key=lambda g: json.dumps(g["key"], sort_keys=True))
+        t.equal(r.stderr, "", f"{what}: stderr")
+        t.equal([got["exact"], want["exact"]], [what != "histograms"] * 2, f"{what}: exact")
+        t.equal([g["key"] for g in order(got)], [g["key"] for g in order(want)], f"{what}: groups")
+        if by == "host":
+            t.equal([g["key"]["host"] for g in order(got)], [f"vm{h}" for h in range(hosts)], f"{what}: hosts")
+        for g, w in zip(order(got), order(want)):
+            alike(t, g, w, f"{what}: {g['key']}")
+        alike(t, got["total"], want["total"], f"{what}: total")
 
 
 @test(deadline=60, probe=False)

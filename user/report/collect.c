@@ -18,6 +18,8 @@
 #define VALUES_ROW 24
 #define GAP_VALUES 16 /* of a gap, likewise */
 
+#define NO_PLACE UINT32_MAX /* the end of a list of groups */
+
 const char *const rp_by_names[RP_BY_COUNT] = {
 #define X(id, name) [RP_BY_##id] = name,
 	RP_BYS(X)
@@ -157,7 +159,7 @@ static void new_segment(struct rp_report *r, const char *host)
 {
 	snprintf(r->host, sizeof(r->host), "%s", host);
 	r->segment++;
-	r->n_open = 0;
+	r->open = NO_PLACE; /* they stay what they are: their host is not told */
 }
 
 /* A value of a group's key: text that is counted. */
@@ -172,28 +174,6 @@ static int set_value(struct rp_report *r, char **to, const char *text)
 	free(*to);
 	*to = copy;
 	return 0;
-}
-
-/* The segment is over: this was its host. The next one is of the same file. */
-static int end_segment(struct rp_report *r, const char *host)
-{
-	char known[sizeof(r->host)];
-	int err = 0;
-
-	for (size_t i = 0; !*r->host && *host && r->n_open && i < r->n && !err; i++) {
-		struct rp_group *g = &r->groups[i];
-
-		if (!g->host_open || g->segment != r->segment)
-			continue;
-		g->host_open = false;
-		for (unsigned k = 0; k < r->o->n_by && !err; k++)
-			if (r->o->by[k] == RP_BY_HOST)
-				err = set_value(r, &g->value[k], host);
-	}
-	/* what the file's name says is so for all of it */
-	snprintf(known, sizeof(known), "%s", r->host);
-	new_segment(r, known);
-	return err;
 }
 
 /* ---- groups ---- */
@@ -255,23 +235,99 @@ static bool is_group(const struct rp_group *g, const char *const *value, unsigne
 	return true;
 }
 
+/* Where it is in the index, or would be. */
+static size_t find(const struct rp_report *r, const char *const *value, uint32_t segment,
+		   uint64_t hash)
+{
+	size_t at = hash & (r->index_cap - 1);
+
+	while (r->index[at] &&
+	       !is_group(&r->groups[r->index[at] - 1], value, r->o->n_by, segment, hash))
+		at = (at + 1) & (r->index_cap - 1);
+	return at;
+}
+
+/* Out of the index: who comes after it there, and would be found no more, moves up. */
+static void unfind(struct rp_report *r, size_t at)
+{
+	size_t mask = r->index_cap - 1;
+
+	for (size_t k = (at + 1) & mask; r->index[k]; k = (k + 1) & mask) {
+		size_t first = r->groups[r->index[k] - 1].hash & mask;
+
+		if (((k - first) & mask) < ((k - at) & mask))
+			continue;
+		r->index[at] = r->index[k];
+		at = k;
+	}
+	r->index[at] = 0;
+}
+
+static uint64_t group_cost(const struct rp_report *r)
+{
+	return sizeof(struct rp_group) + 64 * r->o->n_by; /* 64: what malloc() has of a text */
+}
+
+static int new_ref(struct rp_report *r, uint32_t *ref)
+{
+	if (r->n_refs == r->cap_refs) {
+		size_t cap = r->cap_refs ? 2 * r->cap_refs : 64;
+		uint32_t *more = realloc(r->place, cap * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		r->group_bytes += (cap - r->cap_refs) * sizeof(*more);
+		r->place = more;
+		r->cap_refs = cap;
+	}
+	*ref = (uint32_t)r->n_refs++;
+	return 0;
+}
+
+/* Nothing that is kept calls it by its ref. */
+static bool not_called(const struct rp_report *r, const struct rp_group *g)
+{
+	return !r->store && !(r->gaps.exact && g->chunked);
+}
+
+/* NULL: no memory. */
 static struct rp_group *add_group(struct rp_report *r)
 {
-	struct rp_group *g = &r->groups[r->n];
+	uint32_t at = r->unused != NO_PLACE ? r->unused : (uint32_t)r->n, ref;
+	struct rp_group *g = &r->groups[at];
+	bool again = at < r->n;
 
-	g->canon = (uint32_t)r->n++;
+	if (again && not_called(r, g))
+		ref = g->ref;
+	else if (new_ref(r, &ref))
+		return NULL;
+	if (again)
+		r->unused = g->next;
+	else
+		r->n++;
+	*g = (struct rp_group){ .ref = ref, .canon = at, .next = NO_PLACE };
+	r->place[ref] = at;
 	g->first = g->last = RP_NONE;
 	rp_metrics_init(&g->sum);
-	r->group_bytes += sizeof(*g) + 64 * r->o->n_by; /* 64: what malloc() has of a text */
+	r->group_bytes += group_cost(r);
 	return g;
+}
+
+uint32_t rp_group_at(const struct rp_report *r, uint32_t ref)
+{
+	return r->groups[r->place[ref]].canon;
 }
 
 struct rp_group *rp_group_other(struct rp_report *r)
 {
 	/* there is one place more than groups_max */
 	if (r->other == RP_REPORT_NO_GROUP) {
-		r->other = (uint32_t)r->n;
-		add_group(r)->other = true;
+		struct rp_group *g = add_group(r);
+
+		if (!g)
+			return NULL;
+		g->other = true;
+		r->other = (uint32_t)(g - r->groups);
 	}
 	return &r->groups[r->other];
 }
@@ -301,16 +357,21 @@ static struct rp_group *group_of(struct rp_report *r, const struct rp_facts *f,
 		}
 	}
 	hash = hash_of(value, o->n_by, segment);
-	for (at = hash & (r->index_cap - 1); r->index[at]; at = (at + 1) & (r->index_cap - 1))
-		if (is_group(&r->groups[r->index[at] - 1], value, o->n_by, segment, hash))
-			return &r->groups[r->groups[r->index[at] - 1].canon];
-	if (r->n >= r->groups_max || r->group_bytes > r->room / 8)
+	at = find(r, value, segment, hash);
+	if (r->index[at])
+		return &r->groups[r->groups[r->index[at] - 1].canon];
+	if ((r->unused == NO_PLACE && r->n >= r->groups_max) || r->group_bytes > r->room / 8)
 		return rp_group_other(r);
 	g = add_group(r);
+	if (!g)
+		return NULL;
 	g->hash = hash;
 	g->segment = segment;
 	g->host_open = host_open;
-	r->n_open += host_open;
+	if (host_open) {
+		g->next = r->open;
+		r->open = (uint32_t)(g - r->groups);
+	}
 	for (unsigned i = 0; i < o->n_by; i++)
 		if (*value[i] && set_value(r, &g->value[i], value[i]))
 			return NULL;
@@ -432,6 +493,79 @@ int rp_group_merge(struct rp_report *r, struct rp_group *to, struct rp_group *fr
 	return err;
 }
 
+/* ---- hosts become known ---- */
+
+/* Its place is for another. All that was in it is in its canon. */
+static void release(struct rp_report *r, struct rp_group *g)
+{
+	for (unsigned k = 0; k < r->o->n_by; k++) {
+		r->group_bytes -= g->value[k] ? strlen(g->value[k]) : 0;
+		free(g->value[k]);
+		g->value[k] = NULL;
+	}
+	rp_bins_free(&g->gap_bins);
+	r->group_bytes -= group_cost(r);
+	r->place[g->ref] = g->canon;
+	g->host_open = false;
+	g->next = r->unused;
+	r->unused = (uint32_t)(g - r->groups);
+}
+
+/* The host of a group is known: it is that host's group, or part of it. */
+static int settle_host(struct rp_report *r, struct rp_group *g, const char *host)
+{
+	const char *value[RP_BY_COUNT];
+	uint64_t hash;
+	size_t at;
+	int err = 0;
+
+	for (unsigned i = 0; i < r->o->n_by; i++)
+		value[i] = g->value[i] ? g->value[i] : "";
+	unfind(r, find(r, value, g->segment, g->hash));
+	for (unsigned i = 0; i < r->o->n_by && !err; i++) {
+		if (r->o->by[i] != RP_BY_HOST)
+			continue;
+		err = set_value(r, &g->value[i], host);
+		value[i] = err ? "" : g->value[i];
+	}
+	if (err)
+		return err;
+	hash = hash_of(value, r->o->n_by, 0);
+	at = find(r, value, 0, hash);
+	g->host_open = false;
+	if (g->canon != g - r->groups) {
+		release(r, g); /* it is one of the others already */
+	} else if (r->index[at]) {
+		err = rp_group_merge(r, &r->groups[r->groups[r->index[at] - 1].canon], g);
+		if (!err)
+			release(r, g);
+	} else {
+		g->hash = hash;
+		g->segment = 0;
+		r->index[at] = (uint32_t)(g - r->groups) + 1;
+	}
+	return err;
+}
+
+/* The segment is over: this was its host. The next one is of the same file. */
+static int end_segment(struct rp_report *r, const char *host)
+{
+	char known[sizeof(r->host)];
+	uint32_t at = *host ? r->open : NO_PLACE;
+	int err = 0;
+
+	while (at != NO_PLACE && !err) {
+		struct rp_group *g = &r->groups[at];
+
+		at = g->next;
+		err = settle_host(r, g, host);
+	}
+	/* what the file's name says is so for all of it */
+	snprintf(known, sizeof(known), "%s", r->host);
+	new_segment(r, known);
+	return err;
+}
+
 /*
  * Histograms that don't fit beside `spare`: the smallest group that has any goes to the others, until
  * there is but one. That one fits: a metric has no more pages than there are powers of two
@@ -443,6 +577,8 @@ static int fold(struct rp_report *r, uint64_t spare)
 		struct rp_group *least = NULL, *other = rp_group_other(r);
 		int err;
 
+		if (!other)
+			return -ENOMEM;
 		for (size_t i = 0; i < r->n; i++) {
 			struct rp_group *g = &r->groups[i];
 
@@ -493,7 +629,7 @@ static int spill(struct rp_report *r)
 
 		rp_store_block(c, b, &rows);
 		for (size_t i = 0; i < rows.n && !err; i++)
-			err = add_bins(r, &r->groups[r->groups[rows.group[i]].canon], &rows.f[i],
+			err = add_bins(r, &r->groups[rp_group_at(r, rows.group[i])], &rows.f[i],
 				       rows.why[i]);
 		rp_store_drop(r->store, b);
 	}
@@ -519,7 +655,7 @@ static int spill_gaps(struct rp_report *r)
 	int err = 0;
 
 	for (size_t k = 0; k < p->n_runs; k++) {
-		struct rp_group *g = &r->groups[r->groups[p->runs[k].group].canon];
+		struct rp_group *g = &r->groups[rp_group_at(r, p->runs[k].ref)];
 
 		for (uint32_t i = 0; i < p->runs[k].n && !err; i++)
 			err = add_gap(r, g, p->ns[at++]);
@@ -550,7 +686,6 @@ static bool room_for(void **p, size_t *cap, size_t n, size_t size)
 static int add_gaps(struct rp_report *r, struct rp_group *g, const struct rp_facts *f)
 {
 	struct rp_gaps *p = &r->gaps;
-	uint32_t group = (uint32_t)(g - r->groups);
 	int err = 0;
 
 	if (!f->n_icl)
@@ -571,10 +706,10 @@ static int add_gaps(struct rp_report *r, struct rp_group *g, const struct rp_fac
 		return -ENOMEM;
 	memcpy(p->ns + p->n, f->icl, f->n_icl * sizeof(*f->icl));
 	p->n += f->n_icl;
-	if (p->n_runs && p->runs[p->n_runs - 1].group == group)
+	if (p->n_runs && p->runs[p->n_runs - 1].ref == g->ref)
 		p->runs[p->n_runs - 1].n += (uint32_t)f->n_icl;
 	else
-		p->runs[p->n_runs++] = (struct rp_gap_run){ group, (uint32_t)f->n_icl };
+		p->runs[p->n_runs++] = (struct rp_gap_run){ g->ref, (uint32_t)f->n_icl };
 	return 0;
 }
 
@@ -607,7 +742,7 @@ static int take(struct rp_report *r, const struct rp_facts *f, const struct rp_l
 	}
 	if (err || !r->store)
 		return err ? err : add_bins(r, g, f, l->why);
-	err = rp_store_add(r->store, f, l->why, (uint32_t)(g - r->groups));
+	err = rp_store_add(r->store, f, l->why, g->ref);
 	if (err == -ENOSPC) {
 		err = spill(r);
 		if (!err) /* it may have become one of the others */
@@ -632,6 +767,7 @@ int rp_report_init(struct rp_report *r, const struct rp_report_options *o)
 	if (r->groups_shown > RP_REPORT_GROUPS)
 		r->groups_shown = RP_REPORT_GROUPS;
 	r->other = RP_REPORT_NO_GROUP;
+	r->open = r->unused = NO_PLACE;
 	r->store = rp_store_new();
 	r->index_cap = 4 * RP_REPORT_READING;
 	r->index = calloc(r->index_cap, sizeof(*r->index));
@@ -727,6 +863,7 @@ void rp_report_free(struct rp_report *r)
 	free_group(&r->total);
 	free(r->groups);
 	free(r->index);
+	free(r->place);
 	free(r->seen);
 	free(r->gaps.ns);
 	free(r->gaps.runs);

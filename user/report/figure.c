@@ -51,6 +51,7 @@ static int settle(struct rp_report *r)
 	if (!err && n > r->groups_shown) {
 		qsort(list, n, sizeof(struct rp_group *), more_requests);
 		other = rp_group_other(r);
+		err = other ? 0 : -ENOMEM;
 		for (size_t k = r->groups_shown - 1; k < n && !err; k++)
 			if (list[k] != other)
 				err = rp_group_merge(r, other, list[k]);
@@ -97,7 +98,7 @@ static void fill(struct rp_report *r, struct rp_store_cursor *c, struct batch *b
 
 		rp_store_block(c, k, &rows);
 		for (size_t i = 0; i < rows.n; i++) {
-			uint32_t g = r->groups[rows.group[i]].canon;
+			uint32_t g = rp_group_at(r, rows.group[i]);
 
 			for (unsigned j = 0; j < b->n_no; j++)
 				r->groups[g].fig->missing[b->no[j]][rp_no_value(
@@ -207,14 +208,14 @@ static int exact_gaps(struct rp_report *r)
 	int err = v && scratch && at && n ? 0 : -ENOMEM;
 
 	for (size_t k = 0; k < p->n_runs && !err; k++)
-		n[r->groups[p->runs[k].group].canon] += p->runs[k].n;
+		n[rp_group_at(r, p->runs[k].ref)] += p->runs[k].n;
 	for (size_t g = 0; g < r->n && !err; g++) {
 		at[g] = sum;
 		sum += n[g];
 		n[g] = 0;
 	}
 	for (size_t k = 0; k < p->n_runs && !err; k++) {
-		uint32_t g = r->groups[p->runs[k].group].canon;
+		uint32_t g = rp_group_at(r, p->runs[k].ref);
 
 		for (uint32_t i = 0; i < p->runs[k].n; i++)
 			v[at[g] + n[g]++] = (double)*ns++;
@@ -256,7 +257,7 @@ static int sweep(struct rp_report *r, struct rp_store_cursor *c, bool all)
 
 		rp_store_block(c, b, &rows);
 		for (size_t i = 0; i < rows.n && !err; i++) {
-			uint32_t g = all ? 0 : r->groups[rows.group[i]].canon;
+			uint32_t g = all ? 0 : rp_group_at(r, rows.group[i]);
 
 			if (!w[g])
 				w[g] = rp_sweep_new(r->room);

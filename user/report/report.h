@@ -96,6 +96,8 @@ struct rp_group {
 	/* private to collect.c and figure.c */
 	uint64_t hash;
 	uint32_t segment, canon; /* of the input, for the host; the group it is part of */
+	uint32_t ref;		 /* what rows and gaps call it: rp_group_at() */
+	uint32_t next;		 /* of the open ones, or of the places that are free */
 	bool host_open;		 /* the host is not known yet */
 	struct rp_bins *bins;	 /* RP_METRIC_COUNT of them, beyond what can be exact */
 	struct rp_bins gap_bins;
@@ -107,7 +109,7 @@ struct rp_gaps {
 	int64_t *ns;
 	size_t n, cap;
 	struct rp_gap_run {
-		uint32_t group, n; /* so many of this group */
+		uint32_t ref, n; /* so many of this group */
 	} * runs;
 	size_t n_runs, cap_runs;
 };
@@ -135,8 +137,11 @@ struct rp_report {
 	uint64_t seed;
 	char host[256];	  /* of the segment, "" unknown */
 	uint32_t segment; /* its number, from 1 */
-	size_t n_open;	  /* groups of it whose host is not known */
-	size_t n_binned;  /* groups with histograms */
+	uint32_t open;	  /* groups of it whose host is not known: a list */
+	uint32_t unused;  /* places of groups that became part of another: a list */
+	uint32_t *place;  /* of each ref: where its group is */
+	size_t n_refs, cap_refs;
+	size_t n_binned; /* groups with histograms */
 	/* bytes: of groups, of their histograms, of the reader */
 	uint64_t group_bytes, bins_bytes, reader_bytes;
 };
@@ -159,6 +164,8 @@ void rp_report_free(struct rp_report *r);
 int rp_group_add(struct rp_report *r, struct rp_group *to, struct rp_group *from);
 /* A group becomes part of another, its canon. -ENOMEM. */
 int rp_group_merge(struct rp_report *r, struct rp_group *to, struct rp_group *from);
+/* The group, as it is now, of a row or a run of gaps. */
+uint32_t rp_group_at(const struct rp_report *r, uint32_t ref);
 /* The group of all others. NULL: no memory. */
 struct rp_group *rp_group_other(struct rp_report *r);
 
