@@ -423,6 +423,16 @@ static void test_calls(void **st)
 	has(t, "vllm:prefix_cache_queries_total" L("m") "} 9");
 	has(t, "vllm:prefix_cache_hits_total" L("m") "} 3");
 	hasnt(t, "spec_decode");
+	free(t);
+	/* attached while it worked: how many run and wait is not known, and not 0 */
+	s.tl->st.cores[0].running = s.tl->st.cores[0].waiting = RP_NONE;
+	s.tl->st.cores[0].kv_usage = NAN;
+	t = text(&s);
+	has(t, "vllm:num_requests_running" L("m") "} NaN");
+	has(t, "vllm:num_requests_waiting" L("m") "} NaN");
+	has(t, "vllm:num_requests_waiting_by_reason" L("m") ",reason=\"capacity\"} NaN");
+	has(t, "vllm:kv_cache_usage_perc" L("m") "} NaN");
+	has(t, "vllm:num_requests_running" L("second") "} 2");
 #undef L
 	free(t);
 	s.tl->st.n_cores = 0;

@@ -415,7 +415,8 @@ static void hostile(void **st)
 	step(w, 1032, CTX, 0);				 /* no tokens: no step */
 	step(w, 1033, CTX, 3, AT(70000, 1), AT(255, 0xffffffff), AT(256, 1));
 	assert_int_equal(core(w)->steps, 3);
-	near(core(w)->kv_usage, 0);
+	assert_true(isnan(core(w)->kv_usage));
+	assert_int_equal(core(w)->running, 1);
 	assert_int_equal(steps[0].batch, 0);
 	world_end(w);
 }
@@ -441,6 +442,100 @@ static void losses(void **st)
 	near(core(w)->kv_usage, 10.0 / 4096);
 	release(w, 1, 1030);
 	is_null(&w->rec[0], SCH_STEPS, "lost_events");
+	world_end(w);
+}
+
+static void known(struct world *w, int64_t running, double kv)
+{
+	assert_int_equal(core(w)->running, running);
+	assert_int_equal(core(w)->waiting, running == RP_NONE ? RP_NONE : 0);
+	if (running == RP_NONE)
+		assert_true(isnan(core(w)->kv_usage));
+	else
+		near(core(w)->kv_usage, kv);
+}
+
+/* Attached while others generate: nobody knows how many, until all of them are over. */
+static void strangers(void **st)
+{
+	struct world *w = world();
+
+	(void)st;
+	for (uint64_t i = 0; i < 4; i++) {
+		step(w, 1000 + 10 * i, CTX, 1, AT(7, 4000 + i));
+		token(w, 7, 1005 + 10 * i);
+		known(w, RP_NONE, 0);
+	}
+	tick(w, 1040 * MS);
+	assert_true(n_steps > 0);
+	for (size_t i = 0; i < n_steps; i++) {
+		assert_int_equal(steps[i].running, RP_NONE);
+		assert_int_equal(steps[i].waiting, RP_NONE);
+		assert_true(isnan(steps[i].kv_usage));
+		assert_int_equal(steps[i].requests, 1);
+	}
+	/* one of ours beside it */
+	ask(w, 1, 1050);
+	launch(w, 1, 1051);
+	step(w, 1052, CTX, 6, AT(7, 4004), AT(1, 4));
+	token(w, 1, 1053);
+	token(w, 7, 1053);
+	known(w, RP_NONE, 0);
+	/* it is gone: without a sign of it for long, but not where it may have had no room */
+	for (uint64_t i = 0; i < 40; i++)
+		step(w, 1060 + i, CTX, 65, AT(1, 5));
+	known(w, RP_NONE, 0);
+	for (uint64_t i = 0; i < 16; i++)
+		step(w, 1100 + i, CTX, 1, AT(1, 5 + i));
+	known(w, RP_NONE, 0);
+	step(w, 1120, CTX, 1, AT(1, 100));
+	known(w, 1, 101.0 / 4096);
+	/* another, of which only a prompt is seen */
+	step(w, 1121, CTX, 64, AT(9, 62), AT(1, 101));
+	known(w, RP_NONE, 0);
+	token(w, 1, 1122);
+	release(w, 1, 1122);
+	/* nobody computes it any more only if no call has come since */
+	step(w, 1123, CTX, 64, AT(9, 126));
+	tick(w, 5000 * MS);
+	known(w, RP_NONE, 0);
+	release(w, 9, 5001);
+	tick(w, 5900 * MS);
+	known(w, RP_NONE, 0);
+	tick(w, 6100 * MS);
+	known(w, 0, 0);
+	ask(w, 2, 7000);
+	launch(w, 2, 7001);
+	step(w, 7002, CTX, 41, AT(2, 40));
+	known(w, 1, 41.0 / 4096);
+	release(w, 2, 7003);
+	world_end(w);
+}
+
+/* It runs, but what it holds can't be told from what others do. */
+static void no_number(void **st)
+{
+	struct world *w = world();
+	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), 1007 * MS, 100, MAIN),
+				.hook = SCHEDULED,
+				.n = 3,
+				.ok = 3, /* not the third */
+				.val = { 0xa02, 2 } };
+
+	(void)st;
+	ask(w, 1, 1000);
+	launch(w, 1, 1001);
+	step(w, 1002, CTX, 100, AT(1, 99));
+	known(w, 1, 100.0 / 4096);
+	ask(w, 2, 1006);
+	e.seq = seqs[SCHEDULED]++;
+	feed(w, &e);
+	assert_int_equal(core(w)->running, 2);
+	assert_true(isnan(core(w)->kv_usage));
+	release(w, 2, 1010);
+	known(w, 1, 100.0 / 4096);
+	release(w, 1, 1011);
+	known(w, 0, 0);
 	world_end(w);
 }
 
@@ -548,6 +643,7 @@ int main(void)
 		cmocka_unit_test(hostile),	 cmocka_unit_test(losses),
 		cmocka_unit_test(busy),		 cmocka_unit_test(told_size),
 		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
+		cmocka_unit_test(strangers),	 cmocka_unit_test(no_number),
 		cmocka_unit_test(old_recording),
 	};
 

@@ -720,8 +720,8 @@ enum known { ABSENT, UNKNOWN, KNOWN };
 struct state {
 	bool begun;
 	bool any; /* an engine that tells its steps, and the tokens of prompts with them */
-	bool load, prefix_told, spec, cached, parts;
-	enum known waiting_has, reasons_has, kv_has, preemptions_has;
+	bool prefix_told, spec, cached, parts;
+	enum known running_has, waiting_has, reasons_has, kv_has, preemptions_has;
 	uint64_t running, waiting, deferred;
 	double kv;
 	uint64_t prompt, computed, cached_tokens, local, external, generation, preemptions;
@@ -773,19 +773,21 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	}
 	if (c->gone)
 		return;
-	s->load = true;
 	if (!c->stats) {
 		s->running += l->running;
 		s->waiting += l->waiting;
+		join(&s->running_has, true);
 		join(&s->waiting_has, l->waiting_known);
 		join(&s->reasons_has, l->capacity_only);
 	} else {
 		s->running += c->running > 0 ? (uint64_t)c->running : 0;
 		s->waiting += c->waiting > 0 ? (uint64_t)c->waiting : 0;
 		s->deferred += c->deferred > 0 ? (uint64_t)c->deferred : 0;
-		join(&s->waiting_has, true);
+		/* llama.cpp attached while it worked */
+		join(&s->running_has, c->running >= 0);
+		join(&s->waiting_has, c->waiting >= 0);
 		/* told from vLLM 0.17 on */
-		join(&s->reasons_has, c->deferred >= 0 || l->capacity_only);
+		join(&s->reasons_has, c->waiting >= 0 && (c->deferred >= 0 || l->capacity_only));
 	}
 	join(&s->kv_has, c->kv_usage >= 0);
 	if (c->kv_usage > s->kv)
@@ -813,7 +815,7 @@ static void states(struct as_vllm *a, struct state st[MAX_ENTRIES])
 	if (a->n < 2)
 		return;
 	one = &st[1];
-	one->load = true;
+	one->running_has = KNOWN;
 	one->running = s->scheduler_known ? s->running : s->in_flight;
 	one->waiting = s->waiting;
 	one->waiting_has = known(s->scheduler_known); /* without hooks nothing tells who waits */
@@ -848,7 +850,7 @@ static enum known get_running(const struct entry *e, const struct state *s, uint
 {
 	(void)e;
 	*v = s->running;
-	return known(s->load);
+	return s->running_has;
 }
 static enum known get_waiting(const struct entry *e, const struct state *s, uint64_t *v)
 {

@@ -14,6 +14,10 @@
  * KV cache: positions of the requests that have a slot, as far as they were seen in
  * batches, over the context's size. A hook tells some of a batch's tokens, in turns: of a
  * handful of requests all are known at every step, of more each after some steps.
+ *
+ * A request whose launch was not seen (it began before the attach) shows by its tokens
+ * and positions. When it ends is not told, nor who else came before us: while there is
+ * such a one, who runs and waits and what they hold is not known.
  */
 #include <math.h>
 
@@ -22,6 +26,10 @@
 #define SEQS 256 /* LLAMA_MAX_SEQ */
 /* Tokens of a request that nobody knows (begun before the attach): it generates. */
 #define FOREIGN_NS (1000 * 1000000LL)
+/* So many steps without a sign of such a one: it is over. One that generates is in each
+ * step; of so many tokens at most, for a prompt of others may leave no room for its own. */
+#define FOREIGN_STEPS 16
+#define FOREIGN_BATCH 64
 /* llama.cpp rounds a context up to 256 cells, until 2025 to 32. */
 #define CONTEXT_UNIT 32
 #define CONTEXT_MAX (1u << 28)
@@ -39,6 +47,11 @@ struct decoder {
 	struct rp_step_info step;
 	uint64_t last_slot, burst; /* whose token was the last, and how many in a row */
 	int64_t foreign;
+	bool strange;	 /* somebody whose launch was not seen has a slot */
+	unsigned absent; /* steps since it was seen */
+	int64_t rests;	 /* since when no call has come: its main thread is at rest; RP_NONE */
+	int64_t running, waiting;
+	uint32_t unnumbered; /* of those that run: their sequence could not be read */
 	uint32_t n_ctx, n_seqs;
 	bool distrust; /* what was read as the context's size is something else */
 	bool live[SEQS];
@@ -81,21 +94,23 @@ static struct decoder *get(struct rp_timeline *t, uint32_t pid)
 	d->pub = &t->st.cores[core];
 	d->pub->calls = d->pub->stats = d->pub->log_stats = true;
 	d->pub->deferred = 0; /* a request waits for a slot, and for nothing else */
-	d->foreign = RP_NONE;
+	d->foreign = d->rests = RP_NONE;
 	t->decoders[t->n_decoders++] = d;
 	return d;
 }
 
-/* ---- KV cache ---- */
+/* ---- gauges ---- */
 
-static void usage(const struct rp_timeline *t, struct decoder *d)
+static void publish(const struct rp_timeline *t, struct decoder *d)
 {
 	int64_t user = d->s->kv_tokens ? d->s->kv_tokens : t->o.kv_tokens;
 	uint64_t size = d->n_ctx, sum = 0;
 
 	if (!d->n_ctx || d->distrust)
 		size = user > 0 ? (uint64_t)user : 0;
-	if (!size) {
+	d->pub->running = d->strange ? RP_NONE : d->running;
+	d->pub->waiting = d->strange ? RP_NONE : d->waiting;
+	if (!size || d->strange || d->unnumbered) {
 		d->pub->kv_usage = NAN;
 		return;
 	}
@@ -116,6 +131,12 @@ static void take_size(struct decoder *d, uint64_t members)
 			   0;
 }
 
+static void stranger(struct decoder *d)
+{
+	d->strange = true;
+	d->absent = 0;
+}
+
 static void take_positions(struct decoder *d, const struct rp_ev_hook *e)
 {
 	for (unsigned i = 3; i < e->n && i < RP_HOOK_VALUES; i++) {
@@ -126,6 +147,8 @@ static void take_positions(struct decoder *d, const struct rp_ev_hook *e)
 		d->distrust |= d->n_ctx && pos >= d->n_ctx;
 		if (d->live[seq])
 			d->kv[seq] = pos + 1;
+		else
+			stranger(d);
 	}
 }
 
@@ -163,7 +186,7 @@ static void is_model(struct decoder *d, uint64_t ctx)
 /* Is this call a step of the model itself? */
 static bool is_step(struct decoder *d, uint64_t ctx, int64_t ts)
 {
-	if (!d->pub->running && (d->foreign == RP_NONE || ts - d->foreign > FOREIGN_NS))
+	if (!d->running && (d->foreign == RP_NONE || ts - d->foreign > FOREIGN_NS))
 		return false;
 	if (d->fresh) {
 		is_model(d, ctx);
@@ -180,6 +203,8 @@ void rp_tl_decode(struct rp_timeline *t, const struct rp_ev_hook *e)
 	struct decoder *d = get(t, e->h.pid);
 	int64_t ts = (int64_t)e->h.ts;
 
+	if (d)
+		d->rests = RP_NONE;
 	if (!d || !(e->ok & 1) || (e->n > 2 && e->ok & 4 && !(uint32_t)e->val[2]) ||
 	    !is_step(d, e->val[0], ts))
 		return;
@@ -210,8 +235,10 @@ void rp_tl_decode(struct rp_timeline *t, const struct rp_ev_hook *e)
 	d->pub->last_step = ts;
 	if (!d->n_ctx && e->n > 1 && e->ok & 2)
 		take_size(d, e->val[1]);
+	if (d->step.batch <= FOREIGN_BATCH && d->absent++ == FOREIGN_STEPS)
+		d->strange = false;
 	take_positions(d, e);
-	usage(t, d);
+	publish(t, d);
 }
 
 /* ---- requests ---- */
@@ -222,8 +249,10 @@ void rp_tl_decode_queued(struct rp_timeline *t, struct task *k)
 
 	k->seq = -1;
 	k->decoded = d != NULL;
-	if (d)
-		d->pub->waiting++;
+	if (!d)
+		return;
+	d->waiting++;
+	publish(t, d);
 }
 
 static bool generates(const struct rp_timeline *t, const struct decoder *d, int64_t ts)
@@ -248,15 +277,18 @@ void rp_tl_decode_scheduled(struct rp_timeline *t, struct task *k, int64_t seq)
 
 	if (!d)
 		return;
-	d->pub->waiting--;
-	d->pub->running++;
+	d->waiting--;
+	d->running++;
 	k->seq = seq >= 0 && seq < SEQS ? (int32_t)seq : -1;
 	if (k->seq >= 0) {
 		d->live[k->seq] = true;
 		d->kv[k->seq] = 0; /* what its slot kept counts with its first batch */
 		if ((uint32_t)k->seq >= d->n_seqs)
 			d->n_seqs = (uint32_t)k->seq + 1;
+	} else {
+		d->unnumbered++;
 	}
+	publish(t, d);
 	d->fresh |= !generates(t, d, k->t_scheduled);
 }
 
@@ -267,15 +299,18 @@ void rp_tl_decode_over(struct rp_timeline *t, const struct task *k)
 	if (!d)
 		return;
 	if (k->t_scheduled == RP_NONE) {
-		d->pub->waiting--;
+		d->waiting--;
+		publish(t, d);
 		return;
 	}
-	d->pub->running--;
-	d->idled |= !d->pub->running && !d->pub->waiting;
+	d->running--;
+	d->idled |= !d->running && !d->waiting;
 	d->step.finished += d->open;
 	if (k->seq >= 0)
 		d->live[k->seq] = false;
-	usage(t, d);
+	else
+		d->unnumbered--;
+	publish(t, d);
 }
 
 void rp_tl_decode_token(struct rp_timeline *t, uint32_t pid, uint64_t key, struct task *k,
@@ -287,8 +322,12 @@ void rp_tl_decode_token(struct rp_timeline *t, uint32_t pid, uint64_t key, struc
 	if (!d)
 		return;
 	d->fresh = false;
-	if (!k)
+	d->rests = ts;
+	if (!k) {
 		d->foreign = ts;
+		stranger(d);
+		publish(t, d);
+	}
 	if (!d->sure) {
 		if (d->between && d->alone && !d->other)
 			is_model(d, d->alone);
@@ -320,6 +359,14 @@ void rp_tl_decode_token(struct rp_timeline *t, uint32_t pid, uint64_t key, struc
 
 /* ---- ends ---- */
 
+void rp_tl_decode_slot_free(struct rp_timeline *t, uint32_t pid, int64_t ts)
+{
+	struct decoder *d = find(t, pid);
+
+	if (d)
+		d->rests = ts;
+}
+
 void rp_tl_decode_loss(struct rp_timeline *t)
 {
 	for (unsigned i = 0; i < t->n_decoders; i++) {
@@ -330,9 +377,17 @@ void rp_tl_decode_loss(struct rp_timeline *t)
 
 void rp_tl_decode_tick(struct rp_timeline *t)
 {
-	for (unsigned i = 0; i < t->n_decoders; i++)
-		if (!t->decoders[i]->pub->running)
-			step_end(t, t->decoders[i], RP_NONE);
+	for (unsigned i = 0; i < t->n_decoders; i++) {
+		struct decoder *d = t->decoders[i];
+
+		if (!d->running)
+			step_end(t, d, RP_NONE);
+		/* the next batch follows a token or a release at once, if anybody has a slot */
+		if (d->strange && d->rests != RP_NONE && t->now - d->rests > FOREIGN_NS) {
+			d->strange = false;
+			publish(t, d);
+		}
+	}
 }
 
 void rp_tl_decode_exit(struct rp_timeline *t, uint32_t pid)

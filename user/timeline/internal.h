@@ -350,6 +350,8 @@ void rp_tl_decode_scheduled(struct rp_timeline *t, struct task *k, int64_t seq);
 void rp_tl_decode_over(struct rp_timeline *t, const struct task *k);
 void rp_tl_decode_token(struct rp_timeline *t, uint32_t pid, uint64_t key, struct task *k,
 			int64_t ts);
+/* A slot was given up, whoever had it. */
+void rp_tl_decode_slot_free(struct rp_timeline *t, uint32_t pid, int64_t ts);
 void rp_tl_decode_loss(struct rp_timeline *t);
 void rp_tl_decode_tick(struct rp_timeline *t);
 void rp_tl_decode_exit(struct rp_timeline *t, uint32_t pid);

@@ -290,6 +290,8 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 		k = e->ok & 1 ? rp_map_get(&t->slots, e->h.pid, e->val[0]) : NULL;
 		if (s->roles[e->hook] == RP_ROLE_TOKEN && e->ok & 1)
 			rp_tl_decode_token(t, e->h.pid, e->val[0], k, ts);
+		else if (s->roles[e->hook] != RP_ROLE_TOKEN)
+			rp_tl_decode_slot_free(t, e->h.pid, ts);
 		if (!k)
 			break;
 		if (s->roles[e->hook] == RP_ROLE_TOKEN) {
