@@ -2,6 +2,8 @@
 /* Unit tests of user/metrics/goodput.c: what /metrics has with --goodput. */
 #include "world.h"
 
+#include <unistd.h>
+
 #include "metrics/goodput.h"
 #include "options.h"
 #include "sink/output.h"
@@ -82,10 +84,58 @@ static void counts(void **st)
 	rp_goodput_output.close(state);
 }
 
+/* What finish() says on stderr: of no request there is no share. */
+static void at_the_end(void **st)
+{
+	struct rp_options o = { .quiet = false };
+	struct rp_summary_info info = { 0 };
+	char err[256], said[2048];
+	FILE *f = tmpfile();
+	int saved = dup(STDERR_FILENO);
+
+	(void)st;
+	assert_non_null(f);
+	assert_int_equal(rp_slo_parse("time_to_first_token:20", &o.goodput.slos, err, sizeof(err)),
+			 0);
+	for (int known = 0; known < 2; known++) {
+		struct world *w = world_new();
+		void *state = NULL;
+		size_t n;
+
+		assert_int_equal(rp_goodput_output.open(&o, &info, w->t, &state, err, sizeof(err)),
+				 0);
+		session(w, false);
+		open_conn(w, 1, 1 * MS);
+		rx(w, 1, 1000 * MS, REQ); /* no first token: it can't be judged */
+		tx(w, 1, 1090 * MS,
+		   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+		if (known)
+			request(w, 2000 * MS, 10 * MS, 90 * MS);
+		rp_timeline_finish(w->t);
+		fflush(stderr);
+		dup2(fileno(f), STDERR_FILENO);
+		rp_goodput_output.finish(state);
+		fflush(stderr);
+		dup2(saved, STDERR_FILENO);
+		n = (size_t)pread(fileno(f), said, sizeof(said) - 1, 0);
+		said[n] = 0;
+		assert_int_equal(ftruncate(fileno(f), 0), 0);
+		lseek(fileno(f), 0, SEEK_SET);
+		assert_non_null(
+			strstr(said, known ? "1 of 1 requests good (100.0 %), 1 more can't" :
+					     "0 of 0 requests good, 1 more can't"));
+		world_end(w);
+		rp_goodput_output.close(state);
+	}
+	close(saved);
+	fclose(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts),
+		cmocka_unit_test(at_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -405,6 +405,8 @@ static void objectives(void **st)
 		{ "inter_chunk_latency:1", "a list" },
 		{ "request_throughput:1", "of a run" },
 		{ ":1", "''" },
+		{ "time_to_first_token:-1", "never negative" },
+		{ "request_latency:1 output_token_throughput_per_user:-0.0", "never negative" },
 	};
 	char err[256], many[2048] = "";
 	struct rp_metrics_sum sum;

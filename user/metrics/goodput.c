@@ -105,11 +105,14 @@ static int goodput_finish(void *state)
 {
 	const struct goodput *g = state;
 	uint64_t known = g->judged - g->unknown;
-	char line[1024], more[64] = "";
+	char line[1024], more[64] = "", share[32] = "";
 	size_t n = 0;
 
 	if (g->quiet || !g->judged)
 		return 0;
+	if (known) /* of none there is no share */
+		snprintf(share, sizeof(share), " (%.1f %%)",
+			 100.0 * (double)g->good / (double)known);
 	if (g->unknown)
 		snprintf(more, sizeof(more), ", %llu more can't be judged",
 			 (unsigned long long)g->unknown);
@@ -119,9 +122,8 @@ static int goodput_finish(void *state)
 			def(g, i)->tag,
 			def(g, i)->flags & RP_METRIC_FLAG(LARGER_IS_BETTER) ? ">=" : "<=",
 			g->slos->slo[i].shown, def(g, i)->display, (unsigned long long)g->met[i]);
-	rp_say("%llu of %llu requests good (%.1f %%)%s;%s", (unsigned long long)g->good,
-	       (unsigned long long)known, known ? 100.0 * (double)g->good / (double)known : 0, more,
-	       line);
+	rp_say("%llu of %llu requests good%s%s;%s", (unsigned long long)g->good,
+	       (unsigned long long)known, share, more, line);
 	return 0;
 }
 

@@ -415,6 +415,11 @@ int rp_slo_parse(const char *s, struct rp_slos *out, char *err, size_t errlen)
 				 rp_metric_defs[m].display);
 			return -EINVAL;
 		}
+		if (v < 0 || (v == 0 && signbit(v))) {
+			snprintf(err, errlen, "'%s' is never negative: %s:VALUE, in %s", tag, tag,
+				 rp_metric_defs[m].display);
+			return -EINVAL;
+		}
 		s = end;
 		for (unsigned i = 0; i < out->n; i++) {
 			if (out->slo[i].metric != m)
