@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "given.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ static bool wants_next(const struct argp_option *o)
 	return o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
 }
 
-void rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g)
+int rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g)
 {
 	const struct argp_option *o, *longer = NULL;
 
@@ -66,7 +67,7 @@ void rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g)
 				rp_refuse("'--%.*s' is not understood; is --%s meant?", (int)n, s,
 					  longer->name);
 			if (!o)
-				return; /* argp's to refuse: whether the next is its value, who knows */
+				return i; /* whether the next is its value, who knows */
 			add(g, o);
 			i += wants_next(o) && !s[n];
 			continue;
@@ -74,7 +75,7 @@ void rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g)
 		for (s++; *s; s++) {
 			o = find(a, NULL, 0, (unsigned char)*s, &longer);
 			if (!o)
-				return;
+				return i;
 			add(g, o);
 			if (!wants_next(o))
 				continue;
@@ -82,11 +83,41 @@ void rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g)
 			break;
 		}
 	}
+	return 0;
+}
+
+/* argp puts a blank after a usage without arguments, and begins each heading of options
+ * with an empty line, before whose children it has put one already. */
+static void put_tidy(FILE *to, const char *text, size_t n)
+{
+	const char *end = text + n;
+	bool empty = false;
+
+	while (text < end) {
+		const char *nl = memchr(text, '\n', (size_t)(end - text)), *e = nl ? nl : end;
+		const char *next = nl ? nl + 1 : end;
+
+		while (e > text && e[-1] == ' ')
+			e--;
+		if (e > text || !empty) {
+			fwrite(text, 1, (size_t)(e - text), to);
+			fputc('\n', to);
+		}
+		empty = e == text;
+		text = next;
+	}
 }
 
 void rp_help(const struct argp *a, unsigned flags, const char *name)
 {
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
 	/* the one way to tell argp; who has set it means it */
 	setenv("ARGP_HELP_FMT", "opt-doc-col=32,rmargin=79,no-dup-args-note", 0);
-	argp_help(a, stdout, flags, (char *)name);
+	argp_help(a, f ? f : stdout, flags, (char *)name);
+	if (f && !fclose(f))
+		put_tidy(stdout, text, n);
+	free(text);
 }

@@ -17,9 +17,10 @@ struct rp_given {
  * Goes over argv as getopt_long(3) does with the options of a and its children. A long
  * option that is only the beginning of one is wrong usage (rp_refuse()): getopt would
  * take it, until a later version has another that begins like that. What is no option at
- * all is left to argp. g: filled with what was given, or NULL.
+ * all is left to argp, which refuses it but may name another: its index in argv, or 0.
+ * g: filled with what was given, or NULL.
  */
-void rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g);
+int rp_given(const struct argp *a, int argc, char **argv, struct rp_given *g);
 
 /* --help of a, on stdout: columns that fit, no note on arguments. flags: as of argp_help(). */
 void rp_help(const struct argp *a, unsigned flags, const char *name);

@@ -510,7 +510,7 @@ static void check_pcap(const struct rp_options *o)
 void rp_options_parse(int argc, char **argv, struct rp_options *o)
 {
 	struct rp_given given;
-	int next = argc;
+	int unknown, next = argc;
 	uint64_t rest;
 
 	*o = (struct rp_options){
@@ -522,11 +522,13 @@ void rp_options_parse(int argc, char **argv, struct rp_options *o)
 	};
 	rp_log_defaults(&o->log);
 	argp_err_exit_status = RP_EXIT_USAGE;
-	rp_given(&argp, argc, argv, &given);
+	unknown = rp_given(&argp, argc, argv, &given);
 	/* its own complaints take two lines */
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, o))
 		rp_refuse("'%s' is not understood, or lacks its value; see reqprobe --help",
-			  argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+			  argv[unknown			? unknown :
+			       next > 0 && next <= argc ? next - 1 :
+							  argc - 1]);
 	if (!o->ring)
 		o->ring = o->verb == RP_VERB_PCAP && o->iface ? 16 << 20 : 8 << 20;
 	if (o->verb == RP_VERB_PCAP)

@@ -254,15 +254,17 @@ static void find_files(struct typed *t)
 int rp_cal_parse(int argc, char **argv, struct rp_cal_options *o)
 {
 	struct typed t = { .o = o };
-	int next = argc;
+	int unknown, next = argc;
 
 	*o = (struct rp_cal_options){ .mean_ms = NAN };
 	/* its own complaints take two lines */
-	rp_given(&argp, argc, argv, NULL);
+	unknown = rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &t))
 		refuse(&t,
 		       "'%s' is not understood, or lacks its value; see reqprobe calibrate --help",
-		       argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+		       argv[unknown		     ? unknown :
+			    next > 0 && next <= argc ? next - 1 :
+						       argc - 1]);
 	if (t.help && !t.status) {
 		rp_help(&argp, ARGP_HELP_SHORT_USAGE | ARGP_HELP_LONG | ARGP_HELP_DOC,
 			"reqprobe calibrate");

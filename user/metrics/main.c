@@ -183,13 +183,15 @@ static const struct argp argp = { options, parse, "", doc, NULL, NULL, NULL };
 int rp_metrics(int argc, char **argv)
 {
 	enum rp_metrics_format format = RP_METRICS_TEXT;
-	int next = 0;
+	int unknown, next = 0;
 
 	argp_err_exit_status = RP_EXIT_USAGE;
-	rp_given(&argp, argc, argv, NULL);
+	unknown = rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &format))
 		rp_refuse("metrics: '%s' is not understood; see reqprobe metrics --help",
-			  argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+			  argv[unknown			? unknown :
+			       next > 0 && next <= argc ? next - 1 :
+							  argc - 1]);
 	rp_metrics_print(stdout, format);
 	if (fflush(stdout) || ferror(stdout)) {
 		fprintf(stderr, "reqprobe: can't write the table: %s\n", strerror(errno));

@@ -459,18 +459,20 @@ int rp_compact(int argc, char **argv)
 		.row_group = 122880,
 		.threads = 2,
 	};
-	int next = argc, status;
+	int unknown, next = argc, status;
 
 	o.paths = calloc((size_t)argc + 1, sizeof(*o.paths));
 	if (!o.paths)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
-	rp_given(&argp, argc, argv, NULL);
+	unknown = rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &o))
 		rp_refuse(
 			"compact: '%s' is not understood, or lacks its value; see reqprobe compact --help",
-			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+			argv[unknown		      ? unknown :
+			     next > 0 && next <= argc ? next - 1 :
+							argc - 1]);
 	signal(SIGPIPE, SIG_IGN);
 	rp_source_on_signals();
 	status = o.columns ? print_columns() : compact(&o);

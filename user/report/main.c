@@ -281,18 +281,20 @@ int rp_report(int argc, char **argv)
 		.until = RP_NONE,
 		.memory = 256ULL << 20,
 	};
-	int next = argc, status;
+	int unknown, next = argc, status;
 
 	o.paths = calloc((size_t)argc + 1, sizeof(*o.paths));
 	if (!o.paths)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
-	rp_given(&argp, argc, argv, NULL);
+	unknown = rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &o))
 		rp_refuse(
 			"report: '%s' is not understood, or lacks its value; see reqprobe report --help",
-			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+			argv[unknown		      ? unknown :
+			     next > 0 && next <= argc ? next - 1 :
+							argc - 1]);
 	signal(SIGPIPE, SIG_IGN);
 	rp_source_on_signals();
 	/* What is large goes back to the kernel as soon as it is freed, whatever was freed

@@ -178,7 +178,7 @@ void rp_rtt_options_parse(int argc, char **argv, struct rp_rtt_options *o)
 {
 	struct parsed p = { .o = o };
 	bool source;
-	int next = argc;
+	int unknown, next = argc;
 
 	*o = (struct rp_rtt_options){
 		.interval = NS_PER_S,
@@ -190,11 +190,13 @@ void rp_rtt_options_parse(int argc, char **argv, struct rp_rtt_options *o)
 		rp_refuse("no memory");
 	argp_err_exit_status = RP_EXIT_USAGE;
 	/* its own complaints take two lines */
-	rp_given(&argp, argc, argv, NULL);
+	unknown = rp_given(&argp, argc, argv, NULL);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, &next, &p))
 		rp_refuse(
 			"rtt: '%s' is not understood, or lacks its value; see reqprobe rtt --help",
-			argv[next > 0 && next <= argc ? next - 1 : argc - 1]);
+			argv[unknown		      ? unknown :
+			     next > 0 && next <= argc ? next - 1 :
+							argc - 1]);
 	source = o->source != RP_RTT_PASSIVE;
 	if (o->json && o->out && !strcmp(o->out, "-"))
 		rp_refuse("--json and -o - both want standard output");
