@@ -152,13 +152,43 @@ static void item(struct list *l, const char *name)
 		fputc(',', l->f);
 		l->at++;
 	}
-	if (l->any && l->at + 1 + n + 1 > l->width) {
+	if (l->at + 1 + n + 1 > l->width) {
 		fputs("\n     ", l->f);
 		l->at = 5;
 	}
 	fprintf(l->f, " %s", name);
 	l->at += 1 + n;
 	l->any = true;
+}
+
+/* All of them, the most frequent first, from column `at`. The column after them. */
+static unsigned whys(FILE *f, const uint32_t *missing, unsigned at, unsigned width)
+{
+	bool done[RP_NO_VALUE_COUNT] = { false };
+
+	for (bool first = true;; first = false) {
+		char t[64];
+		int most = -1;
+
+		for (int i = 0; i < RP_NO_VALUE_COUNT; i++)
+			if (!done[i] && missing[i] && (most < 0 || missing[i] > missing[most]))
+				most = i;
+		if (most < 0)
+			break;
+		done[most] = true;
+		snprintf(t, sizeof(t), "%s %u", rp_no_value_name((unsigned)most), missing[most]);
+		if (!first && at + strlen(t) + 4 > width) {
+			fputs(",\n      ", f);
+			at = 6;
+		} else if (!first) {
+			fputs(", ", f);
+			at += 2;
+		}
+		fputs(t, f);
+		at += (unsigned)strlen(t);
+	}
+	fputs("):", f);
+	return at + 2;
 }
 
 /* Who has no value, and why: metrics with the same answer together. */
@@ -176,15 +206,12 @@ static void reasons(FILE *f, const struct rp_report *r, const struct rp_group *g
 			continue;
 		fputs(first ? "\n  without a value:\n" : "", f);
 		first = false;
-		l.at = (unsigned)fprintf(f, "    %llu requests (%s %llu):", (unsigned long long)n,
-					 rp_no_value_name(why),
-					 (unsigned long long)g->fig->missing[m][why]);
+		l.at = (unsigned)fprintf(f, "    %llu requests (", (unsigned long long)n);
+		l.at = whys(f, g->fig->missing[m], l.at, width);
 		for (int k = m; k < RP_METRIC_COUNT; k++) {
-			unsigned w = 0;
-
 			if (!g->fig->stats[k].n || (!r->o->all && !usual((enum rp_metric)k)) ||
-			    missing(g, (enum rp_metric)k, &w) != n || w != why ||
-			    g->fig->missing[k][w] != g->fig->missing[m][w])
+			    memcmp(g->fig->missing[k], g->fig->missing[m],
+				   sizeof(g->fig->missing[m])) != 0)
 				continue;
 			done[k] = true;
 			item(&l, rp_metric_defs[k].tag);
@@ -355,6 +382,8 @@ static void totals(FILE *f, const struct rp_report *r, const struct rp_group *g)
 static void title(FILE *f, const struct rp_report *r, const struct rp_group *g)
 {
 	fputc('\n', f);
+	if (!r->o->n_by && !g->other)
+		return; /* there is but one */
 	if (g->other) {
 		fputs("all others", f);
 	} else {
@@ -366,9 +395,43 @@ static void title(FILE *f, const struct rp_report *r, const struct rp_group *g)
 	fputc('\n', f);
 }
 
+static void group(FILE *f, const struct rp_report *r, const struct rp_group *g, unsigned width)
+{
+	counts(f, g);
+	/* of requests that were only refused there is nothing to be told */
+	if (r->o->all || g->sum.errors[RP_ERROR_4XX] < g->requests) {
+		fputc('\n', f);
+		metrics(f, r, g, width);
+	}
+	totals(f, r, g);
+}
+
+/* Does a stand before b? All others are the last. */
+static bool before(const struct rp_group *a, const struct rp_group *b)
+{
+	if (a->other != b->other)
+		return b->other;
+	return a->requests != b->requests ? a->requests > b->requests : a < b;
+}
+
+/* The group that comes after last, or the first one for NULL: there are few. */
+static const struct rp_group *next_largest(const struct rp_report *r, const struct rp_group *last)
+{
+	const struct rp_group *next = NULL;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rp_group *g = &r->groups[i];
+
+		if (g->fig && (!last || before(last, g)) && (!next || before(g, next)))
+			next = g;
+	}
+	return next;
+}
+
 void rp_report_show(FILE *f, const struct rp_report *r, const struct rp_reader_stats *in,
 		    unsigned width)
 {
+	const struct rp_group *last = NULL;
 	unsigned groups = 0;
 
 	for (size_t i = 0; i < r->n; i++)
@@ -387,20 +450,15 @@ void rp_report_show(FILE *f, const struct rp_report *r, const struct rp_reader_s
 	else if (!r->gaps.exact)
 		fprintf(f, "percentiles of inter_chunk_latency are at most %.1f %% off\n",
 			100 * RP_BINS_ERROR);
-	for (size_t i = 0; i < r->n; i++) {
-		if (!r->groups[i].fig)
-			continue;
-		title(f, r, &r->groups[i]);
-		counts(f, &r->groups[i]);
-		fputc('\n', f);
-		metrics(f, r, &r->groups[i], width);
-		totals(f, r, &r->groups[i]);
+	for (unsigned k = 0; k < groups; k++) {
+		const struct rp_group *g = next_largest(r, last);
+
+		title(f, r, g);
+		group(f, r, g, width);
+		last = g;
 	}
 	if (groups < 2)
 		return;
 	fputs("\nall together\n", f);
-	counts(f, &r->total);
-	fputc('\n', f);
-	metrics(f, r, &r->total, width);
-	totals(f, r, &r->total);
+	group(f, r, &r->total, width);
 }
