@@ -442,6 +442,47 @@ def report_memory(t):
     t.equal(json.loads(report(t, "--json", "--memory", "1G", t.path("w.jsonl.zst")).stdout)["total"]["requests"], 8000, "with more memory")
 
 
+@test(deadline=60, probe=False)
+def report_text(t):
+    """The largest group first, no tables of what was refused, every reason that is known; --help and refusals."""
+    a = changed(genlog(t.path("g.jsonl"), 300, 1), t.path("a.jsonl"), lambda i, r: r.update(model="bmmcccc"[i % 7]))
+    text = report(t, "--by", "model", a).stdout
+    sizes = [int(x.split()[0]) for x in text.splitlines() if " requests: " in x]
+    t.equal(sizes[:-1], sorted(sizes[:-1], reverse=True), "order of groups")
+    t.check(len(set(sizes)) == 4 and sizes[-1] == 300, f"groups {sizes}")
+    for rs in text.split("  without a value:\n")[1:]:
+        for line in rs.split("\n\n")[0].replace(",\n      ", ", ").splitlines():
+            if " requests (" in line:
+                n, of = int(line.split()[0]), line.split("(")[1].split(")")[0]
+                t.equal(sum(int(x.split()[-1]) for x in of.split(", ")), n, f"reasons of {line}")
+    refused = report(t, "--by", "status", a).stdout.split("\nstatus 400\n")[1].split("\n\nstatus ")[0]
+    t.check("request_error_rate" in refused and "p50" not in refused, f"refused: {refused}")
+    t.check("error_isl" in report(t, "--all", "--by", "status", a).stdout.split("\nstatus 400\n")[1].split("\n\nstatus ")[0], "--all")
+    t.check("\n\n  300 requests: " in (none := report(t, "--by", "none", a).stdout) and "\n\n\n" not in none, f"--by none: {none[:100]}")
+    for verb in ([], ["pcap"], ["report"], ["compact"], ["rtt"], ["metrics"], ["calibrate"]):
+        r = subprocess.run([REQPROBE, *verb, "--help"], capture_output=True, text=True)
+        t.check(r.returncode == 0 and len(r.stdout) > 300 and r.stderr == "", f"{verb} --help: {short(r.stderr)}")
+        t.check("\n\n\n" not in r.stdout and " \n" not in r.stdout, f"{verb} --help: empty lines, or blanks at an end")
+        r = subprocess.run([REQPROBE, *verb, "--bogus=--help", "x"], capture_output=True, text=True)
+        t.check(r.returncode == 2 and "'--bogus=--help'" in r.stderr and r.stderr.count("\n") == 1, f"{verb}: {short(r.stderr)}")
+    r = report(t, "--goodput", "time_to_first_token:-1", a, status=2)
+    t.check("never negative" in r.stderr, short(r.stderr))
+
+
+@test(deadline=60, probe=False)
+def report_unfinished(t):
+    """The hidden file of a running --log: it is said that it is there."""
+    os.mkdir(t.path("d"))
+    a = genlog(t.path("d", ".reqprobe-h-20261130T035900.123Z-000001.jsonl.zst.partial"), 10)
+    shutil.copy(a, t.path("d", ".other.partial"))
+    r = report(t, t.path("d"), status=1)
+    t.check("1 still being written" in r.stderr and "SIGHUP" in r.stderr and r.stderr.count("\n") == 1, short(r.stderr))
+    genlog(t.path("d", "x.jsonl"), 20)
+    r = report(t, "--json", t.path("d"))
+    t.equal(json.loads(r.stdout)["total"]["requests"], 20, "requests")
+    t.check("1 files are left out, still being written" in r.stderr and r.stderr.count("\n") == 1, short(r.stderr))
+
+
 @test(deadline=120, probe=False)
 def report_hosts(t):
     """Parts of a file that different hosts wrote, each closed by its summary: what belongs to a host is together."""

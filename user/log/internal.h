@@ -15,7 +15,6 @@
 
 /* ---- name.c ---- */
 #define RP_LOG_HOST_MAX 64
-#define RP_LOG_NAME_MAX 160 /* with the NUL; partial names are 9 longer */
 #define RP_LOG_LOCK ".reqprobe.lock"
 #define RP_LOG_UPLOADED "uploaded"
 
@@ -30,8 +29,6 @@ void rp_log_name(char out[RP_LOG_NAME_MAX], const char *host, int64_t wall, uint
 		 enum rp_log_compress c);
 /* Is it the name of a whole file of ours? n may be NULL. */
 bool rp_log_name_parse(const char *name, struct rp_log_name *n);
-/* ".NAME.partial" -> NAME */
-bool rp_log_name_partial(const char *partial, char out[RP_LOG_NAME_MAX]);
 /* PREFIX + "2026/11/30/" + NAME. False: not one of our names, or too long. */
 bool rp_log_key(const char *prefix, const char *name, char *out, size_t size);
 

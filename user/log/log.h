@@ -51,4 +51,9 @@ uint64_t rp_log_memory(const struct rp_log_options *o, uint64_t memory);
 extern const struct argp rp_log_argp;
 extern const struct rp_output rp_log_output;
 
+/* ---- name.c ---- */
+#define RP_LOG_NAME_MAX 160 /* with the NUL; partial names are 9 longer */
+/* Is it one of a file that is not whole yet? ".NAME.partial" -> NAME */
+bool rp_log_name_partial(const char *partial, char out[RP_LOG_NAME_MAX]);
+
 #endif

@@ -12,6 +12,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "log/log.h"
 #include "run.h"
 
 #define IN_SIZE (256u << 10)
@@ -166,14 +167,17 @@ struct listing {
 static int list_dir(struct rp_reader *r, const char *dir, uint64_t held, struct listing *l)
 {
 	DIR *d = opendir(dir);
+	char name[RP_LOG_NAME_MAX];
 	struct dirent *e;
 	int err = 0;
 
 	if (!d)
 		return -errno;
 	while (!err && !stopped(r) && (errno = 0, e = readdir(d))) {
-		if (*e->d_name == '.')
+		if (*e->d_name == '.') {
+			r->stats.unfinished += rp_log_name_partial(e->d_name, name);
 			continue;
+		}
 		if (l->n == l->cap) {
 			size_t cap = l->cap ? 2 * l->cap : 64;
 			char **more = realloc(l->name, cap * sizeof(*more));
@@ -233,9 +237,15 @@ static int add_dir(struct rp_reader *r, const char *dir, const struct stat *st, 
 	return err;
 }
 
+/* Who may end them: docs/man. */
+#define UNFINISHED                                                                   \
+	"still being written, or left by a killed run: SIGHUP to the reqprobe that " \
+	"writes ends such a file, its next start what was left"
+
 static int add_path(struct rp_reader *r, const char *path, char *err, size_t errlen)
 {
 	struct stat st;
+	uint64_t unfinished = r->stats.unfinished;
 	size_t before = r->n;
 	int e;
 
@@ -246,9 +256,16 @@ static int add_path(struct rp_reader *r, const char *path, char *err, size_t err
 	} else if (S_ISDIR(st.st_mode)) {
 		e = add_dir(r, path, &st, 0, 0);
 		if (!e && r->n == before) {
-			snprintf(err, errlen,
-				 "%s: no request logs in it (*.jsonl, *.jsonl.gz, *.jsonl.zst)",
-				 path);
+			unfinished = r->stats.unfinished - unfinished;
+			if (unfinished)
+				snprintf(err, errlen,
+					 "%s: no request log in it is finished, %llu " UNFINISHED,
+					 path, (unsigned long long)unfinished);
+			else
+				snprintf(
+					err, errlen,
+					"%s: no request logs in it (*.jsonl, *.jsonl.gz, *.jsonl.zst)",
+					path);
 			return -ENOENT;
 		}
 	} else {
@@ -295,6 +312,9 @@ int rp_reader_open(const char *const *paths, size_t n, const struct rp_reader_op
 	if (r->stats.too_deep)
 		rp_say("%llu directories are left out: more than %d inside each other",
 		       (unsigned long long)r->stats.too_deep, RP_READER_DEPTH);
+	if (r->stats.unfinished)
+		rp_say("%llu files are left out, " UNFINISHED,
+		       (unsigned long long)r->stats.unfinished);
 	*out = r;
 	return 0;
 }

@@ -24,6 +24,7 @@ struct rp_reader_stats {
 	uint64_t lines;	       /* with anything in them */
 	uint64_t too_long;     /* longer than RP_LINE_MAX: passed over */
 	uint64_t unread;       /* files that could not be opened, or read to their end */
+	uint64_t unfinished;   /* files of a running --log in directories: left out */
 	uint64_t too_deep;     /* directories more than RP_READER_DEPTH below: left out */
 };
 
