@@ -805,6 +805,18 @@ static void test_vllm_configuration(void **state)
 		{ LINE("vllm\0serve\0m\0--pipeline-parallel-size\0002\0--kv-transfer-config\0{}"),
 		  0, 0, 2, RP_ENGINE_TRANSFER },
 		{ LINE("vllm\0serve\0m\0--kv-offloading-size=4"), 0, 0, 0, RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--kv_transfer_config.kv_connector\0LMCacheConnectorV1"), 0,
+		  0, 0, RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--ec-transfer-config.ec_role=ec_consumer"), 0, 0, 0,
+		  RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--kv-transfer\0{}"), 0, 0, 0, RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--kv-transfer-config"), 0, 0, 0, RP_ENGINE_TRANSFER },
+		/* a file that may name one, and what the line says stands */
+		{ LINE("vllm\0serve\0--config\0c.yaml\0--block-size\0008"), 0, 8, 0,
+		  RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0--config=c.yaml"), 0, 0, 0, RP_ENGINE_TRANSFER },
+		{ LINE("vllm\0serve\0m\0--kv-transfer-configs\0--config-format\0hf\0--\0-c\0-"), 0,
+		  0, 0, 0 },
 		/* no numbers, and none that fit */
 		{ LINE("vllm\0serve\0m\0--block-size\00016k\0-pp\0-1"), 0, 0, 0, 0 },
 		{ LINE("vllm\0serve\0m\0--num-gpu-blocks-override\00099999999999"), 0, 0, 0, 0 },

@@ -547,6 +547,23 @@ const char *rp_proc_option(const struct rp_proc *p, const char *const *names)
 	return found;
 }
 
+bool rp_proc_given(const struct rp_proc *p, const char *const *names)
+{
+	const char *end = p->cmdline + p->cmdline_len;
+
+	for (const char *arg = p->cmdline; arg && arg < end; arg += strlen(arg) + 1)
+		for (const char *const *n = names; *n; n++) {
+			size_t i = 0;
+
+			while ((*n)[i] && (arg[i] == (*n)[i] || (arg[i] == '_' && (*n)[i] == '-')))
+				i++;
+			/* argparse takes the beginning of a name that no other has */
+			if (i > strlen("--") && (!arg[i] || arg[i] == '=' || arg[i] == '.'))
+				return true;
+		}
+	return false;
+}
+
 void rp_proc_free(struct rp_proc *p)
 {
 	size_t i;

@@ -58,6 +58,9 @@ const char *rp_proc_arg(const struct rp_proc *p, int n);
 /* The value of a command line's option, `--name VALUE` or `--name=VALUE`, with - and _
  * taken for each other; names end with NULL. "" when it has none of them. The last counts. */
 const char *rp_proc_option(const struct rp_proc *p, const char *const *names);
+/* Does it have one of these `--name`s or its beginning, with whatever value, or with a part of
+ * its value (`--name.key VALUE`)? */
+bool rp_proc_given(const struct rp_proc *p, const char *const *names);
 /* 0 when the process exists (not a zombie), -ESRCH else. */
 int rp_proc_alive(uint32_t pid);
 

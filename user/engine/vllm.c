@@ -450,12 +450,14 @@ static uint64_t number(const struct rp_proc *p, const char *name, const char *al
 static void configuration(const struct rp_proc *p, struct rp_ev_engine *e)
 {
 	static const char *const elsewhere[] = { "--kv-transfer-config", "--kv-offloading-size",
-						 "--ec-transfer-config", NULL };
+						 "--ec-transfer-config",
+						 "--config", /* a file, which may name them */
+						 NULL };
 
 	e->kv_blocks = number(p, "--num-gpu-blocks-override", NULL, UINT32_MAX);
 	e->block_size = (uint32_t)number(p, "--block-size", NULL, UINT32_MAX);
 	e->pipeline = (uint32_t)number(p, "--pipeline-parallel-size", "-pp", UINT32_MAX);
-	if (*rp_proc_option(p, elsewhere))
+	if (rp_proc_given(p, elsewhere))
 		e->flags |= RP_ENGINE_TRANSFER;
 }
 
