@@ -1011,7 +1011,7 @@ static struct world *quiet(struct seen_steps *all)
 }
 
 /* A step without stats in which each letter's request gets a token; a capital ends. */
-static void quiet_step(struct world *w, double ts, const char *who)
+static void part_of_step(struct world *w, uint64_t sock, double ts, const char *who)
 {
 	static const char *const ids = "abcdefgh";
 	struct out o[8] = { 0 };
@@ -1026,7 +1026,12 @@ static void quiet_step(struct world *w, double ts, const char *who)
 		o[n] = (struct out){ .id = id[n], .tokens = 1, .finish = last ? 1 : -1 };
 		assert_non_null(strchr(ids, last ? *who + 32 : *who));
 	}
-	step_of(w, CORE, SOCK_OUT, 0, ts, o, n, NULL);
+	step_of(w, CORE, sock, 0, ts, o, n, NULL);
+}
+
+static void quiet_step(struct world *w, double ts, const char *who)
+{
+	part_of_step(w, SOCK_OUT, ts, who);
 }
 
 static void quiet_add(struct world *w, double ts, char who, unsigned prompt)
@@ -1345,6 +1350,274 @@ static void kv_cache(void **st)
 	quiet_step(w, 1.1, "a");
 	tick(w, SEC(1.2));
 	is_kv(w, NAN);
+	world_end(w);
+}
+
+/* However the parts of a step for several front ends are put together: nobody is left out
+ * of it, and all are in the KV cache. */
+static void parts_of_step(void **st)
+{
+	struct seen_steps all;
+
+	(void)st;
+	for (int how = 0; how < 6; how++) {
+		struct world *w = quiet(&all);
+		struct rp_engine_load load[RP_MAX_CORES];
+		const struct rp_record *r;
+
+		ready(w, 21, 16, 1);
+		quiet_add(w, 1, 'a', 15);
+		quiet_add(w, 1.01, 'b', 15);
+		quiet_add(w, 1.02, 'c', 15);
+		for (int i = 0; i < 12; i++) {
+			double t = 1.1 + i * 0.1, apart = how == 2 ? 0.0021 :
+							  how == 3 ? 0.02 :
+								     0.0002;
+			bool turned = how >= 4 && i % 2;
+
+			if (how == 5) /* always two: they look like one step of each in turn */
+				apart = 0.01;
+			part_of_step(w, turned ? 0xb1 : 0xb0, t, turned ? "c" : "ab");
+			if (how == 1 && i % 3 == 1)
+				tick(w, SEC(t + 0.0001));
+			if (how == 3 && i % 3 == 1)
+				tick(w, SEC(t + 0.01)); /* what it sent is not read yet */
+			part_of_step(w, turned ? 0xb0 : 0xb1, t + apart, turned ? "ab" : "c");
+			rp_timeline_load(w->t, load);
+			assert_int_equal(load[0].running, 3);
+			tick(w, SEC(t + 0.05));
+			is_kv(w, i ? 0.3 : 0.15);
+		}
+		assert_int_equal(core0(w)->preemptions, 0);
+		assert_true(rp_core_preemptions(core0(w)));
+		if (how == 0 || how == 1 || how == 4)
+			assert_int_equal(all.n, 12);
+		for (size_t i = 0; i < all.n; i++)
+			assert_int_equal(all.s[i].preempted, 0);
+		part_of_step(w, 0xb0, 2.4, "AB");
+		tick(w, SEC(2.45));
+		is_kv(w, 0.1);
+		part_of_step(w, 0xb1, 2.5, "C");
+		tick(w, SEC(2.55));
+		is_kv(w, 0);
+		for (char c = 'a'; c <= 'c'; c++) {
+			r = answer(w, 2.6, c, 13);
+			assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+			is_ms(r, SCH_PREEMPTED, 0);
+		}
+		world_end(w);
+	}
+	/* a | cba | ac: more in between than one step can hold, and nobody was left out */
+	struct world *w = quiet(&all);
+
+	for (char c = 'a'; c <= 'c'; c++)
+		quiet_add(w, 1, c, 15);
+	part_of_step(w, 0xb0, 1.1, "a");
+	part_of_step(w, 0xb2, 1.2, "c");
+	part_of_step(w, 0xb1, 1.2001, "B");
+	part_of_step(w, 0xb0, 1.2002, "a");
+	part_of_step(w, 0xb0, 1.3, "A");
+	part_of_step(w, 0xb2, 1.3001, "C");
+	tick(w, SEC(1.4));
+	assert_int_equal(core0(w)->preemptions, 0);
+	assert_int_equal(all.n, 3);
+	world_end(w);
+}
+
+/* Those who are left out are seen: one beside others of its front end, and one alone. */
+static void left_out_of_parts(void **st)
+{
+	struct seen_steps all;
+	struct world *w = quiet(&all);
+	struct rp_engine_load load[RP_MAX_CORES];
+	const struct rp_record *r;
+	double ts = 1.1;
+
+	(void)st;
+	ready(w, 21, 16, 1);
+	quiet_add(w, 1, 'a', 15);
+	quiet_add(w, 1.01, 'b', 15);
+	quiet_add(w, 1.02, 'c', 15);
+	for (int i = 0; i < 8; i++, ts += 0.1) {
+		part_of_step(w, 0xb0, ts, i == 2 ? "a" : "ab");
+		if (i < 3 || i == 7)
+			part_of_step(w, 0xb1, ts + 0.0001, "c");
+		tick(w, SEC(ts + 0.01));
+		if (i == 2) /* a and c */
+			is_kv(w, 0.2);
+		if (i == 3) { /* of c it is not sure yet */
+			assert_int_equal(core0(w)->preemptions, 1);
+			is_kv(w, 0.3);
+		}
+		if (i == 6) {
+			is_kv(w, 0.2);
+			rp_timeline_load(w->t, load);
+			assert_int_equal(load[0].running, 2);
+			assert_int_equal(load[0].waiting, 1);
+		}
+	}
+	is_kv(w, 0.3);
+	assert_int_equal(core0(w)->preemptions, 2);
+	part_of_step(w, 0xb0, ts, "AB");
+	part_of_step(w, 0xb1, ts + 0.0001, "C");
+	r = answer(w, 3, 'a', 9);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+	r = answer(w, 3, 'b', 8);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 1);
+	is_ms(r, SCH_PREEMPTED, 100);
+	r = answer(w, 3, 'c', 5);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 1);
+	assert_int_equal(NSV(r, SCH_PREEMPTED), 399900000);
+	world_end(w);
+	/* a prefix that two front ends' requests share is there once, whoever leaves */
+	for (int how = 0; how < 2; how++) {
+		w = quiet(&all);
+		ready(w, 21, 16, 1);
+		for (int i = 0; i < 6; i++) {
+			for (int k = how ? i > 2 : i == 4; k < 2; k++)
+				step_of(w, CORE, 0xb0 + (uint64_t)k, 0, 1.1 + i * 0.1 + k * 0.0001,
+					&(struct out){ .id = k ? "cmpl-b-0-0000000b" :
+								 "cmpl-a-0-0000000a",
+						       .tokens = 1,
+						       .finish = i == 3 && !how && !k ? 1 : -1,
+						       .prompt = 40,
+						       .cached = 32 },
+					i == 5 && !k ? 0 : 1, NULL);
+			tick(w, SEC(1.15 + i * 0.1));
+			is_kv(w, i < (how ? 5 : 3) ? 0.2 : 0.15); /* 3 blocks of 20, and 1 */
+		}
+		world_end(w);
+	}
+	/* more front ends than are kept apart: nobody knows */
+	w = quiet(&all);
+	ready(w, 21, 16, 1);
+	quiet_add(w, 1, 'a', 15);
+	quiet_add(w, 1, 'b', 15);
+	for (int i = 0; i < 65; i++) {
+		part_of_step(w, 0xb0 + (uint64_t)i, 1.1 + i * 0.00001, i % 2 ? "b" : "a");
+		assert_int_equal(rp_core_preemptions(core0(w)), i < 64);
+	}
+	tick(w, SEC(1.2));
+	is_kv(w, NAN);
+	rp_timeline_load(w->t, load);
+	world_end(w);
+}
+
+/* Of a message that is cut, broken or lost it is not known who holds how much. */
+static void held_unseen(void **st)
+{
+	struct seen_steps all;
+	static struct pack p;
+
+	(void)st;
+	for (int how = 0; how < 6; how++) {
+		struct world *w = quiet(&all);
+		const struct out o[3] = {
+			{ .id = "cmpl-a-0-0000000a", .tokens = 1, .finish = -1 },
+			{ .id = "cmpl-b-0-0000000b", .tokens = 1, .finish = -1 },
+			{ .id = "cmpl-c-0-0000000c", .tokens = 1, .finish = -1 },
+		};
+
+		ready(w, 21, 16, 1);
+		for (char c = 'a'; c <= 'c'; c++)
+			quiet_add(w, 1, c, 15);
+		if (how == 5)
+			quiet_add(w, 1, 'd', 15);
+		for (int i = 0; i < 4; i++) {
+			double ts = 1.1 + i * 0.1;
+
+			outputs(&p, 0, ts, o, 3, NULL);
+			if (i == 0 || i == 3)
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n, 0, 0);
+			else if (how == 0) /* most of it is seen */
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n - 60, 0, 60);
+			else if (how == 1) /* nobody is */
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, 3 - (unsigned)i, 0,
+				      (uint32_t)p.n - 3 + (unsigned)i);
+			else if (how == 2) { /* broken */
+				memset(p.b + p.n - 60, 0xc1, 60);
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n, 0, 0);
+			} else if (how == 3) { /* what it carried did not get here */
+				struct rp_ev_msg e = {
+					.h = hdr(RP_EV_MSG, sizeof(e), SEC(ts), CORE, CORE + 1),
+					.sock = SOCK_OUT,
+					.total = (uint32_t)p.n,
+					.missing = (uint32_t)p.n,
+				};
+
+				e.h.flags = RP_F_SYNTH;
+				feed(w, &e);
+			} else if (how == 4) { /* nor did it */
+				msg_seq += 100;
+				outputs(&p, 0, ts, NULL, 0, NULL);
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n, 0, 0);
+			} else { /* another front end's part of it is whole */
+				frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n - 60, 0, 60);
+				part_of_step(w, 0xb1, ts + 0.0001, "d");
+			}
+			tick(w, SEC(ts + 0.05));
+			is_kv(w, i == 0 ? 0.15 : i < 3 ? NAN : how == 5 ? 0.4 : 0.3);
+			if (i == 1 && (how == 0 || how == 2 || how == 5))
+				assert_true(isnan(all.s[all.n - 1].kv_usage));
+		}
+		assert_int_equal(core0(w)->preemptions, 0);
+		world_end(w);
+	}
+}
+
+/* Counts that no prompt has are none, whoever tells them. */
+static void absurd_counts(void **st)
+{
+	struct seen_steps all;
+	struct world *w = quiet(&all);
+	static struct pack p;
+
+	(void)st;
+	ready(w, 21, 16, 1);
+	for (int k = 0; k < 4; k++) {
+		double ts = 1.1 + k * 0.1;
+		uint64_t prompt = k == 3 ? 15 : k == 2 ? (1ULL << 40) + 1 : INT64_MAX;
+
+		p.n = 0;
+		arr(&p, 8);
+		num(&p, 0);
+		arr(&p, 1);
+		arr(&p, 18);
+		str(&p, k & 1 ? "cmpl-b-0-0000000b" : "cmpl-a-0-0000000a");
+		p.b[p.n - 1] = (uint8_t)('a' + k);
+		arr(&p, 1);
+		num(&p, 1000);
+		for (int i = 2; i < 11; i++)
+			nil(&p);
+		map(&p, 4);
+		for (int i = 0; i < 4; i++) {
+			static const char *const name[] = { "num_prompt_tokens",
+							    "num_cached_tokens",
+							    "num_local_cached_tokens",
+							    "num_external_cached_tokens" };
+
+			uint64_t v = i == 0 ? prompt : k == 3 ? (i == 1 ? 4 : 2) : INT64_MAX;
+
+			str(&p, name[i]);
+			put1(&p, 0xcf);
+			for (int b = 56; b >= 0; b -= 8)
+				put1(&p, (unsigned)(v >> b) & 255);
+		}
+		nil(&p);
+		num(&p, 0);
+		for (int i = 0; i < 4; i++)
+			nil(&p);
+		nil(&p);
+		f64(&p, ts);
+		for (int i = 0; i < 4; i++)
+			nil(&p);
+		frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n, 0, 0);
+		tick(w, SEC(ts + 0.05));
+		assert_int_equal(all.s[k].computed, k == 3 ? 11 : RP_NONE);
+	}
+	assert_int_equal(core0(w)->tokens_prompt, 15);
+	assert_int_equal(core0(w)->tokens_cached, 4);
+	assert_int_equal(core0(w)->tokens_computed, 11);
 	world_end(w);
 }
 
@@ -2162,6 +2435,10 @@ int main(void)
 		cmocka_unit_test(left_out_otherwise),
 		cmocka_unit_test(left_out_with_stats),
 		cmocka_unit_test(kv_cache),
+		cmocka_unit_test(parts_of_step),
+		cmocka_unit_test(left_out_of_parts),
+		cmocka_unit_test(held_unseen),
+		cmocka_unit_test(absurd_counts),
 		cmocka_unit_test(why_waiting),
 		cmocka_unit_test(midway),
 		cmocka_unit_test(bounded),

@@ -162,11 +162,12 @@ struct task {
 	int64_t preempted_ns, requeue_ns, wait_from, *wait;
 	enum rp_estimate estimate;
 	bool may_defer, resumable, queued_once; /* as the message that added it says */
-	uint64_t token_step; /* the last of its engine's that had a token for it; 0 none */
-	unsigned core;	     /* of that engine, in st.cores */
-	int64_t room;	     /* tokens that its blocks of the KV cache have room for */
-	int64_t held;	     /* of them, those that are not counted for another */
-	bool holds;	     /* they are counted, in the step token_step */
+	/* the last message that had a token for it, of those on its socket; 0 none */
+	uint64_t token_msg, token_round;
+	unsigned core, outlet; /* of that engine, in st.cores; and its socket there */
+	int64_t room;	       /* tokens that its blocks of the KV cache have room for */
+	int64_t held;	       /* of them, those that are not counted for another */
+	bool holds;	       /* they are counted, in the message token_msg */
 	struct task_output last[RP_TASK_LAST];
 	uint32_t n_last;
 };

@@ -30,6 +30,7 @@
 #define ONE_STEP_NS 2000000LL
 #define EVENT_AGE_NS (7 * 86400 * 1000000000LL) /* an older event is no event */
 #define STEP_SOCKETS 64
+#define ROUNDS 2 /* so many later at most is a socket's next message in the next step */
 #define RECENT_STEPS 256
 #define CHOICES_MAX 1024   /* tasks of one request: finding them takes their square */
 #define BLOCK_SIZE 16	   /* tokens; the default of most platforms, where nobody tells */
@@ -44,22 +45,38 @@ struct stream {		    /* one zmq socket: a multipart message arrives frame by fra
 	uint64_t last_hash; /* of the last one without a timestamp */
 };
 
+/*
+ * An engine's socket to one front end. Nothing in a message names its step, and each part
+ * of a step has a timestamp of its own, a little later than the one before (EngineCoreOutputs
+ * in vllm/v1/engine/__init__.py): what is said of left out requests and of the KV cache
+ * must not hang on whether the parts were put together right.
+ */
+struct outlet {
+	uint64_t sock;
+	uint64_t step;	/* the last that it was in */
+	uint64_t msgs;	/* so far, with a token in them */
+	uint64_t round; /* of the last of them */
+	/* what the requests in it that go on hold of the KV cache; some were not seen */
+	int64_t held;
+	bool unknown;
+	uint64_t unknown_round;
+};
+
 /* The public part is st.cores[i]; these go with it. */
 struct core {
 	struct session *s;
-	bool open; /* a step is being put together */
-	/* of it, for engines without log stats: has it a token in it; of the requests that go
-	 * on, what they hold of the KV cache */
-	bool has_tokens, held_unknown;
-	int64_t held;
-	uint64_t token_steps; /* so far, with a token in them */
+	bool open;	       /* a step is being put together */
+	struct outlet *outlet; /* STEP_SOCKETS of them */
+	unsigned n_outlets;
+	bool too_many; /* there are more */
+	/* Messages with tokens in a row, none of a socket twice: so there are never more
+	 * rounds than steps, and those of two steps in a row lie in three at most. */
+	uint64_t round;
 	struct {
-		int64_t tokens;
-		uint64_t step;
-	} prefix[PREFIXES]; /* cached ones that somebody in this step has, by a hash */
+		uint64_t tokens : 48, outlet : 16; /* as sane(); below STEP_SOCKETS */
+		uint64_t msg;
+	} prefix[PREFIXES]; /* cached ones that somebody in this message has, by a hash */
 	struct rp_step_info step;
-	uint64_t socks[STEP_SOCKETS];
-	unsigned n_socks;
 	bool busy; /* the last step left requests at work */
 	int64_t recent[RECENT_STEPS];
 	uint64_t n_recent;
@@ -92,6 +109,8 @@ struct ctx {
 	struct stream *st;
 	struct core *c;
 	struct rp_core *pub;
+	struct outlet *out; /* NULL: one too many */
+	bool has_tokens;
 	int64_t ts;    /* the step's instant, ns of our clock */
 	int64_t shift; /* ours minus the engine's, when they differ */
 	double stamp;  /* the step's timestamp; NAN when cut */
@@ -587,6 +606,12 @@ void rp_tl_step_tokens(struct rp_timeline *t, struct request *q, struct task *k,
 
 /* ---- the KV cache, and who is left out of a step: engines without log stats ---- */
 
+/* RP_VLLM_UNKNOWN is not, either */
+static bool sane(int64_t tokens)
+{
+	return tokens >= 0 && tokens <= KV_MAX;
+}
+
 static int64_t bounded(int64_t tokens)
 {
 	return tokens > 0 && tokens <= KV_MAX ? tokens : RP_NONE;
@@ -632,14 +657,51 @@ void rp_tl_msgs_configure(struct rp_timeline *t)
 			configure(t, i);
 }
 
+static void core_reset(struct rp_timeline *t, struct core *c, struct session *s)
+{
+	if (c->outlet)
+		rp_tl_free(t, c->outlet, STEP_SOCKETS * sizeof(*c->outlet));
+	*c = (struct core){ .s = s };
+}
+
 void rp_tl_msgs_core_taken(struct rp_timeline *t, int i)
 {
 	if (t->msgs)
-		t->msgs->core[i] = (struct core){ 0 };
+		core_reset(t, &t->msgs->core[i], NULL);
 }
 
-static void kv_usage(struct rp_core *p)
+/* Has it been in one of the last steps, as far as rounds tell? */
+static bool lately(const struct core *c, const struct outlet *o)
 {
+	return o->msgs && c->round - o->round <= ROUNDS;
+}
+
+static int64_t held(const struct core *c)
+{
+	int64_t n = 0;
+
+	if (c->too_many)
+		return RP_NONE;
+	for (unsigned i = 0; i < c->n_outlets; i++) {
+		const struct outlet *o = &c->outlet[i];
+
+		if (o->unknown && c->round - o->unknown_round <= ROUNDS)
+			return RP_NONE;
+		if (lately(c, o) && __builtin_add_overflow(n, o->held, &n))
+			return RP_NONE;
+	}
+	return n;
+}
+
+static void unknown(const struct core *c, struct outlet *o)
+{
+	o->unknown = true;
+	o->unknown_round = c->round;
+}
+
+static void kv_usage(struct core *c, struct rp_core *p)
+{
+	p->kv_held = held(c);
 	p->kv_usage = NAN;
 	if (p->kv_held == RP_NONE || p->kv_capacity == RP_NONE)
 		return;
@@ -679,24 +741,36 @@ static bool quiet(const struct ctx *x)
 	return x->c && x->pub && !x->pub->log_stats && !x->s->log_stats;
 }
 
-/* An output of a request: before its tokens are counted. */
+/*
+ * An output of a request: before its tokens are counted. It was left out if its front end
+ * was sent tokens of others, or if more was sent to others than two steps can hold. So one
+ * that is the only one of its front end must be left out three times to be seen.
+ */
 static void in_step(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
 {
 	struct core *c = x->c;
-	unsigned core = (unsigned)(c - x->t->msgs->core);
+	struct outlet *out = x->out;
+	unsigned core = (unsigned)(c - x->t->msgs->core), outlet;
 
-	if (!o->tokens)
+	if (!o->tokens || !out)
 		return;
-	if (!c->has_tokens) {
-		c->has_tokens = true;
-		c->token_steps++;
+	outlet = (unsigned)(out - c->outlet);
+	if (!x->has_tokens) {
+		x->has_tokens = true;
+		c->round += out->round == c->round;
+		out->round = c->round;
+		out->msgs++;
+		out->held = 0;
+		out->unknown = false;
 	}
 	/* released: it ran in a process that is no more, whose place this one has */
-	if (k->token_step && k->core == core && k->t_released == RP_NONE &&
-	    c->token_steps - k->token_step > 1)
+	if (k->token_msg && k->core == core && k->outlet == outlet && k->t_released == RP_NONE &&
+	    (out->msgs - k->token_msg > 1 || c->round - k->token_round > ROUNDS))
 		gap(x, k);
-	k->token_step = c->token_steps;
+	k->token_msg = out->msgs;
+	k->token_round = c->round;
 	k->core = core;
+	k->outlet = outlet;
 }
 
 /*
@@ -705,16 +779,18 @@ static void in_step(struct ctx *x, struct task *k, const struct rp_vllm_output *
  * is, and those of which it is the same number have one prompt in common as a rule: a
  * system prompt, a choice of several.
  */
-static int64_t shared(struct core *c, const struct task *k)
+static int64_t shared(struct core *c, const struct outlet *out, const struct task *k)
 {
 	unsigned i = (unsigned)(((uint64_t)k->cached * 0x9e3779b97f4a7c15ULL) >> 32) % PREFIXES;
+	const struct outlet *by = &c->outlet[c->prefix[i].outlet];
 
 	if (k->cached <= 0 || k->cached > k->prompt)
 		return 0;
-	if (c->prefix[i].step == c->token_steps)
-		return c->prefix[i].tokens == k->cached ? k->cached : 0;
-	c->prefix[i].step = c->token_steps;
-	c->prefix[i].tokens = k->cached;
+	if (c->prefix[i].tokens && c->prefix[i].msg == by->msgs && lately(c, by))
+		return c->prefix[i].tokens == (uint64_t)k->cached ? k->cached : 0;
+	c->prefix[i].tokens = (uint64_t)k->cached;
+	c->prefix[i].outlet = (unsigned)(out - c->outlet);
+	c->prefix[i].msg = out->msgs;
 	return 0;
 }
 
@@ -723,47 +799,52 @@ static void hold(struct ctx *x, struct task *k, const struct rp_vllm_output *o)
 {
 	int64_t n = k->prompt + (int64_t)k->tokens, block = x->pub->kv_block;
 
+	if (!o->tokens || !x->out)
+		return;
 	k->holds = false;
 	/* after an abort it only finishes the step that was under way */
-	if (!o->tokens || o->finish != RP_VLLM_RUNNING || k->t_released != RP_NONE)
+	if (o->finish != RP_VLLM_RUNNING || k->t_released != RP_NONE)
 		return;
-	if (k->prompt < 0 || k->prompt > KV_MAX || k->tokens > KV_MAX) {
-		x->c->held_unknown = true;
+	if (!sane(k->prompt) || k->tokens > KV_MAX) {
+		unknown(x->c, x->out);
 		return;
 	}
 	if (n > k->room)
 		k->room = (n + block - 1) / block * block;
 	k->holds = true;
-	k->held = k->room - shared(x->c, k);
-	x->c->held += k->held;
+	k->held = k->room - shared(x->c, x->out, k);
+	x->out->held += k->held; /* a message has room for fewer than would overflow it */
 }
 
 void rp_tl_msgs_release(struct rp_timeline *t, struct task *k)
 {
 	struct rp_core *p;
 	struct core *c;
+	struct outlet *out;
 
-	if (!k->holds || !k->token_step || !t->msgs)
+	if (!k->holds || !k->token_msg || !t->msgs)
 		return;
 	k->holds = false;
 	p = &t->st.cores[k->core];
 	c = &t->msgs->core[k->core];
-	if (p->gone || p->pid != k->core_pid || k->token_step != c->token_steps)
+	if (p->gone || p->pid != k->core_pid || k->outlet >= c->n_outlets)
 		return;
-	if (c->open && c->has_tokens) {
-		c->held -= k->held;
-	} else if (p->kv_held != RP_NONE) {
-		p->kv_held -= k->held;
-		kv_usage(p);
-	}
+	out = &c->outlet[k->outlet];
+	if (k->token_msg != out->msgs)
+		return;
+	out->held -= k->held;
+	if (!c->open)
+		kv_usage(c, p);
 }
 
 static const struct core *core_of_task(const struct rp_timeline *t, const struct task *k)
 {
 	const struct rp_core *p = &t->st.cores[k->core];
+	const struct core *c = &t->msgs->core[k->core];
 
-	return k->token_step && p->pid == k->core_pid && p->index == k->index ?
-		       &t->msgs->core[k->core] :
+	return k->token_msg && p->pid == k->core_pid && p->index == k->index &&
+			       k->outlet < c->n_outlets ?
+		       c :
 		       NULL;
 }
 
@@ -777,8 +858,7 @@ static bool runs(const struct rp_timeline *t, const struct task *k)
 	c = core_of_task(t, k);
 	if (!c || t->st.cores[k->core].gaps_unknown)
 		return true;
-	/* its output of the step that is being put together may be yet to come */
-	return k->token_step + (c->open && c->has_tokens) >= c->token_steps;
+	return k->token_msg == c->outlet[k->outlet].msgs && lately(c, &c->outlet[k->outlet]);
 }
 
 void rp_timeline_load(const struct rp_timeline *t, struct rp_engine_load load[RP_MAX_CORES])
@@ -843,7 +923,8 @@ static struct core *core_of(struct ctx *x, int64_t index)
 			return NULL;
 		}
 		i = (unsigned)made;
-		t->msgs->core[i] = (struct core){ .s = x->s };
+		core_reset(t, &t->msgs->core[i], x->s);
+		t->msgs->core[i].outlet = rp_tl_alloc(t, STEP_SOCKETS * sizeof(struct outlet));
 		configure(t, i);
 	}
 	x->pub = &t->st.cores[i];
@@ -859,10 +940,8 @@ static void step_end(struct rp_timeline *t, struct core *c)
 	c->open = false;
 	c->step.preempted_known = rp_core_preemptions(p);
 	if (!p->log_stats) {
-		if (c->has_tokens) {
-			p->kv_held = c->held_unknown ? RP_NONE : c->held;
-			kv_usage(p);
-		}
+		if (c->round)
+			kv_usage(c, p);
 		c->step.kv_usage = p->kv_usage;
 		c->step.estimated = true;
 	}
@@ -878,15 +957,29 @@ static void add_count(int64_t *to, int64_t n)
 		return; /* not told, or absurd */
 }
 
+static struct outlet *outlet_of(struct ctx *x)
+{
+	struct core *c = x->c;
+	unsigned i = 0;
+
+	while (i < c->n_outlets && c->outlet[i].sock != x->e->sock)
+		i++;
+	if (!c->outlet || i == STEP_SOCKETS) { /* nothing is known of where its requests are */
+		c->too_many = x->pub->gaps_unknown = true;
+		return NULL;
+	}
+	if (i == c->n_outlets)
+		c->outlet[c->n_outlets++] = (struct outlet){ .sock = x->e->sock };
+	return &c->outlet[i];
+}
+
 static void step_begin(struct ctx *x)
 {
 	struct rp_step_info *s = &x->c->step;
 	struct core *c = x->c;
 
-	for (unsigned i = 0; c->open && i < c->n_socks; i++)
-		if (c->socks[i] == x->e->sock)
-			step_end(x->t, c);
-	if (c->open && (x->ts - s->ts > ONE_STEP_NS || c->n_socks == STEP_SOCKETS))
+	x->out = outlet_of(x);
+	if (c->open && (!x->out || x->out->step == s->seq || x->ts - s->ts > ONE_STEP_NS))
 		step_end(x->t, c);
 	if (!c->open) {
 		*s = (struct rp_step_info){
@@ -913,11 +1006,9 @@ static void step_begin(struct ctx *x)
 		x->pub->last_step = x->ts;
 		c->recent[c->n_recent++ % RECENT_STEPS] = x->ts;
 		c->open = true;
-		c->has_tokens = c->held_unknown = false;
-		c->held = 0;
-		c->n_socks = 0;
 	}
-	c->socks[c->n_socks++] = x->e->sock;
+	if (x->out)
+		x->out->step = s->seq;
 }
 
 static void take_stats(struct ctx *x, const struct rp_vllm_stats *v)
@@ -1091,7 +1182,7 @@ static void count_prompt(struct ctx *x, const struct task *k, const struct rp_vl
 {
 	struct rp_core *p = x->pub;
 	int64_t *computed = &x->c->step.computed;
-	bool parts = o->cached_local >= 0 && o->cached_external >= 0;
+	bool parts = sane(o->cached_local) && sane(o->cached_external);
 
 	if (k->prompt < 0) {
 		*computed = RP_NONE;
@@ -1133,9 +1224,9 @@ static void first_output(struct ctx *x, struct task *k, const struct rp_vllm_out
 		x->s->adds = ADDS_SEEN;
 	else if (!k->no_first)
 		x->s->adds = ADDS_MISSED;
-	if (o->prompt_tokens != RP_VLLM_UNKNOWN)
+	if (sane(o->prompt_tokens))
 		k->prompt = o->prompt_tokens;
-	if (o->cached_tokens != RP_VLLM_UNKNOWN)
+	if (sane(o->cached_tokens))
 		k->cached = o->cached_tokens;
 	if (x->c && !k->no_first)
 		count_prompt(x, k, o);
@@ -1238,14 +1329,21 @@ static void outputs_missing(struct rp_timeline *t, struct session *s, uint32_t p
 	}
 }
 
-/* After a step that was not seen no step is known to follow another; pid 0: any. */
+/* After a step that was not seen no step is known to follow another, nor who is in the
+ * KV cache; pid 0: any. */
 static void step_missing(struct rp_timeline *t, uint32_t pid)
 {
-	for (unsigned c = 0; c < t->st.n_cores; c++) {
-		if (pid && t->st.cores[c].pid != pid)
+	for (unsigned i = 0; i < t->st.n_cores; i++) {
+		struct core *c = &t->msgs->core[i];
+
+		if (t->st.cores[i].gone || (pid && t->st.cores[i].pid != pid))
 			continue;
-		step_end(t, &t->msgs->core[c]);
-		t->msgs->core[c].busy = false;
+		step_end(t, c);
+		for (unsigned k = 0; k < c->n_outlets; k++)
+			unknown(c, &c->outlet[k]);
+		if (c->round && !t->st.cores[i].log_stats)
+			kv_usage(c, &t->st.cores[i]);
+		c->busy = false;
 	}
 }
 
@@ -1291,7 +1389,7 @@ static void on_add(void *ctx, const struct rp_vllm_request *r)
 	k->queued_once = !r->resumable;
 	if (x->s->adds == ADDS_UNKNOWN)
 		x->s->adds = ADDS_SEEN;
-	if (r->prompt_tokens != RP_VLLM_UNKNOWN)
+	if (sane(r->prompt_tokens))
 		k->prompt = r->prompt_tokens;
 	claim_for(x->t, k);
 }
@@ -1429,6 +1527,10 @@ void rp_tl_msg(struct rp_timeline *t, const struct rp_ev_msg *e, uint8_t *keep)
 		st->outputs = true;
 		if (err && !x.repeated)
 			outputs_missing(t, x.s, e->h.pid, t->msgs->count);
+		if (x.out && (err || e->missing))
+			unknown(x.c, x.out);
+		else if (!x.c && !x.repeated && (err || e->missing))
+			step_missing(t, e->h.pid);
 	}
 	if (kind == RP_VLLM_KIND_DEAD)
 		rp_tl_notice(t, SAY_DEAD, "the engine core (pid %u) reports that it died",
@@ -1509,7 +1611,8 @@ void rp_tl_msgs_tick(struct rp_timeline *t)
 	if (!t->msgs)
 		return;
 	for (unsigned i = 0; i < t->st.n_cores; i++)
-		step_end(t, &t->msgs->core[i]);
+		if (t->now - t->msgs->core[i].step.sent > ONE_STEP_NS)
+			step_end(t, &t->msgs->core[i]); /* else a part of it may be yet to come */
 	if (t->now - t->msgs->reaped < REAP_NS)
 		return;
 	t->msgs->reaped = t->now;
@@ -1575,6 +1678,8 @@ void rp_tl_msgs_free(struct rp_timeline *t)
 		return;
 	while ((slot = rp_map_next(&t->msgs->streams, &i)))
 		free(slot->v);
+	for (i = 0; i < RP_MAX_CORES; i++)
+		core_reset(t, &t->msgs->core[i], NULL);
 	rp_map_free(&t->msgs->streams);
 	rp_map_free(&t->msgs->names);
 	rp_map_free(&t->msgs->ids);

@@ -224,7 +224,7 @@ void rp_tl_task_lost(struct task *k)
 	k->marks.n = 0; /* a gap across a loss is none */
 	k->lost = k->no_last = true;
 	k->no_first |= k->t_first == RP_NONE;
-	k->token_step = 0; /* nor is a step in which it was not seen one without it */
+	k->token_msg = 0; /* nor is a step in which it was not seen one without it */
 	if (k->req)
 		k->req->r.flags |= RP_FLAG_LOST_EVENTS;
 }
