@@ -494,9 +494,10 @@ def attach_time(t):
 
 @test(60)
 def dropped_capabilities(t):
-    """After the attach, no capability is held that is not needed to go on."""
+    """After the attach, no capability is held that is not needed to go on; by threads, none:
+    before a client's first byte, too."""
     srv = t.paced()
-    p = t.probe(srv)
+    p = t.probe(srv, args=["--log", t.path("log")])
     with open(f"/proc/{p.pid}/status") as f:
         eff = int(re.search(r"CapEff:\s+([0-9a-f]+)", f.read())[1], 16)
     with open("/proc/self/status") as f:
@@ -504,6 +505,27 @@ def dropped_capabilities(t):
     n = bin(eff).count("1")
     t.check(eff != all_, f"holds all {n} capabilities")
     t.check(not eff & (1 << 1 | 1 << 7 | 1 << 16), f"CapEff {eff:x}: can still override files, change uid or load modules")
+
+    def threads():
+        out = {}
+        for task in os.listdir(f"/proc/{p.pid}/task"):
+            if int(task) != p.pid:
+                with open(f"/proc/{p.pid}/task/{task}/status") as f:
+                    s = f.read()
+                caps = [int(re.search(c + r":\s+([0-9a-f]+)", s)[1], 16) for c in ("CapEff", "CapPrm")]
+                out[task] = (re.search(r"Name:\s+(.*)", s)[1], *caps, "NoNewPrivs:\t1" in s)
+        return out
+    # who makes the page asks the kernel how long programs ran: CAP_BPF
+    right = lambda: all(new and eff | prm == (1 << 39 if name == "metrics" else 0) for name, eff, prm, new in threads().values())
+    for when in ("before", "after"):
+        end = time.monotonic() + 5
+        while not right() and time.monotonic() < end:
+            time.sleep(0.02)
+        t.check(right(), f"{when} a scrape: threads {threads()}")
+        t.check(len(threads()) >= 5, f"{when} a scrape: {len(threads())} threads")
+        m = p.metrics()
+    t.equal(sorted(n for n, *_ in threads().values() if not n.startswith("log-")), ["http", "metrics"], "threads")
+    t.check((m.sum("process_open_fds") or 0) > 5, "process_open_fds")
     run_client(t, srv.port, n=2, max_tokens=2)
     t.equal(len(p.finish(2)), 2, "records")
     t.note(f"{n} capabilities")

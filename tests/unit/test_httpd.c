@@ -252,7 +252,7 @@ static void test_deadline(void **st)
 	rp_httpd_stop(h);
 }
 
-/* A place is found for the newest, whoever sits in the others. */
+/* A place is found for the newest, whoever sits in the others: some slow, some silent. */
 static void test_connections(void **st)
 {
 	const struct rp_httpd_opts o = { .held_max = 100 * PAGE };
@@ -260,20 +260,112 @@ static void test_connections(void **st)
 	struct rp_httpd *h;
 	struct maker m;
 	uint64_t t;
-	int fd[120];
+	int fd[260];
 
 	(void)st;
 	h = serve(&m, PAGE, &o);
 	for (int i = 0; i < 20; i++)
 		fd[i] = begin(h, "/metrics", "");
-	for (int i = 20; i < 120; i++)
+	for (int i = 20; i < 260; i++)
 		fd[i] = dial(h);
 	t = rp_now_ns();
 	healthy(h);
 	assert_true(rp_now_ns() - t < 8 * SECOND); /* sooner than any of them is idle for long */
 	rp_httpd_stats(h, &s);
-	assert_true(s.cut[RP_HTTPD_CONNECTIONS] >= 120 - 32);
-	for (int i = 0; i < 120; i++)
+	assert_true(s.cut[RP_HTTPD_CONNECTIONS] >= 260 - 160);
+	for (int i = 0; i < 260; i++)
+		close(fd[i]);
+	rp_httpd_stop(h);
+}
+
+/* All places are taken by who does not read his page: not for the 30 s that he has else. */
+static void test_slow_crowd(void **st)
+{
+	const struct rp_httpd_opts o = { .held_max = 100 * PAGE };
+	struct rp_httpd *h;
+	struct maker m;
+	uint64_t t;
+	int fd[210];
+
+	(void)st;
+	h = serve(&m, PAGE, &o);
+	pthread_mutex_lock(&m.gate);
+	for (int i = 0; i < 210; i++)
+		fd[i] = begin(h, "/metrics", "");
+	pthread_mutex_unlock(&m.gate);
+	t = rp_now_ns();
+	healthy(h);
+	assert_true(rp_now_ns() - t < 8 * SECOND);
+	for (int i = 0; i < 210; i++)
+		close(fd[i]);
+	rp_httpd_stop(h);
+}
+
+/* However many wait for a page, none of them is cut off, nor is who asks for /healthz. */
+static void test_waiting_crowd(void **st)
+{
+	const struct rp_httpd_opts o = { 0 };
+	int fd[140], silent[60];
+	struct rp_httpd_stats s;
+	struct rp_httpd *h;
+	struct maker m;
+
+	(void)st;
+	h = serve(&m, 1000, &o);
+	pthread_mutex_lock(&m.gate);
+	for (int i = 0; i < 140; i++) {
+		fd[i] = begin(h, "/metrics", "");
+		if (i % 10 == 9)
+			healthy(h);
+	}
+	/* in the places that are left, too, the quiet go first */
+	for (int i = 0; i < 60; i++)
+		silent[i] = dial(h);
+	usleep(1200000); /* longer than who does not wait may take in a crowd */
+	for (int i = 0; i < 30; i++)
+		healthy(h);
+	assert_int_equal(m.made, 0);
+	rp_httpd_stats(h, &s);
+	assert_true(s.cut[RP_HTTPD_CONNECTIONS] >= 60 - 32);
+	pthread_mutex_unlock(&m.gate);
+	for (int i = 0; i < 140; i++)
+		assert_int_equal(bytes(fd[i]), 1000);
+	for (int i = 0; i < 60; i++)
+		close(silent[i]);
+	rp_httpd_stop(h);
+}
+
+/* More than there are places, each over one connection, again and again: a turn each. */
+static void test_turns(void **st)
+{
+	static const char again[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+				    "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+				    "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+	const struct rp_httpd_opts o = { 0 };
+	struct rp_httpd *h;
+	struct maker m;
+	int fd[300], one;
+	uint64_t t;
+
+	(void)st;
+	h = serve(&m, 1000, &o);
+	pthread_mutex_lock(&m.gate);
+	for (int i = 0; i < 300; i++) {
+		fd[i] = dial(h);
+		assert_int_equal(send(fd[i], again, sizeof(again) - 1, MSG_NOSIGNAL),
+				 sizeof(again) - 1);
+		if (i < 140 && i % 10 == 9)
+			healthy(h); /* and so those before it were accepted */
+	}
+	one = begin(h, "/metrics", "");
+	pthread_mutex_unlock(&m.gate);
+	t = rp_now_ns();
+	assert_int_equal(bytes(one), 1000);
+	assert_true(rp_now_ns() - t < 8 * SECOND); /* before any of them is idle for long */
+	/* those after the crowd have their three */
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(bytes(fd[i]), 1000);
+	for (int i = 100; i < 300; i++)
 		close(fd[i]);
 	rp_httpd_stop(h);
 }
@@ -352,6 +444,9 @@ int main(void)
 		cmocka_unit_test(test_shared),
 		cmocka_unit_test(test_deadline),
 		cmocka_unit_test(test_connections),
+		cmocka_unit_test(test_slow_crowd),
+		cmocka_unit_test(test_waiting_crowd),
+		cmocka_unit_test(test_turns),
 		cmocka_unit_test(test_gzip),
 		cmocka_unit_test(test_end),
 	};

@@ -3,7 +3,7 @@
  * http.c - /metrics and /healthz, and nothing else, by libmicrohttpd. Two threads:
  *
  *   the server's   reads heads, answers, sends; it renders nothing, so that whoever
- *                  asks for /healthz is answered at once
+ *                  asks for /healthz is answered at once (while fewer than 160 wait)
  *   the renderer   makes a page for all who wait for one of its kind (format, gzip)
  *                  when it begins: nobody is shown an older one, and however many
  *                  ask, making pages takes a fifth of the time at most
@@ -11,9 +11,11 @@
  * A page is shared by who was waiting for it. Clients that take theirs slowly hold
  * a limited number of bytes together; beyond it the oldest page goes, and its
  * readers are cut off. So is who does not take it in time, and, of too many
- * connections, the one that was quiet longest. Request heads, connections and idle
- * time are bounded; a body is never read. Written for 0.9.71 (enum MHD_Result) and
- * later, 1.0 too.
+ * connections, who is quiet: but none of those that came last, whose heads are still
+ * to be read, and none that waits. In a crowd a page is the last of its connection,
+ * whose place goes to the next in the kernel's queue: first come, first served, and
+ * who loops over one connection keeps nobody out. Request heads, connections and idle time are bounded; a body is never read. Written for
+ * 0.9.71 (enum MHD_Result) and later, 1.0 too.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -36,8 +38,13 @@
 #include "lib/clock.h"
 #include "sink/expo.h"
 
-#define MAX_CONNECTIONS 32
-#define SPARE_CONNECTIONS 16 /* accepted before the one that makes room is closed */
+#define MAX_CONNECTIONS 128 /* more are a crowd: who is quiet has less time */
+#define FULL_CONNECTIONS 160
+#define NEW_CONNECTIONS 32 /* then never cut for others: the library accepts 10 before it reads */
+#define LIMIT_CONNECTIONS (FULL_CONNECTIONS + NEW_CONNECTIONS) /* then none is accepted */
+#define BACKLOG 1024		    /* the kernel may keep fewer waiting */
+#define CROWD_SEND_NS 1000000000ULL /* for a page, in a crowd */
+#define CROWD_IDLE_NS 200000000ULL  /* without a request */
 #define IDLE_SECONDS 10
 #define SEND_MS 30000
 #define CONN_MEMORY (16 * 1024) /* bounds a request's head */
@@ -57,6 +64,7 @@ struct page {
 	struct page *next; /* newer */
 	char *p;	   /* NULL: taken away from its readers */
 	size_t len;
+	bool crowd; /* its readers' connections end with it */
 	unsigned refs;
 };
 
@@ -70,9 +78,11 @@ struct conn {
 	int fd;
 	enum conn_state state;
 	unsigned kind;
-	bool cut;	   /* its socket was shut down */
+	bool last;	   /* it ends with the page that it gets */
+	bool cut;	   /* its socket was shut down, or is about to be closed */
 	struct page *page; /* READY, SENDING; NULL: there was none to be had */
 	uint64_t deadline; /* SENDING: ns of CLOCK_MONOTONIC */
+	uint64_t began;	   /* IDLE, SENDING: likewise */
 };
 
 struct rp_httpd {
@@ -162,32 +172,67 @@ static void cut(struct conn *k, enum rp_httpd_cut why)
 	k->h->stats.cut[why]++;
 }
 
-static void make_room(struct rp_httpd *h)
+static unsigned count_conns(const struct rp_httpd *h)
 {
 	unsigned n = h->n_conns;
 
 	for (struct conn *k = h->conns.next; k != &h->conns; k = k->next)
 		n -= k->cut;
-	for (struct conn *k = h->conns.next; k != &h->conns && n > MAX_CONNECTIONS; k = k->next) {
-		if (k->cut || k->state == WAITING || k->state == READY)
+	return n;
+}
+
+/* When it must give up its place, in a crowd; 0: never, it waits. */
+static uint64_t crowd_due(const struct conn *k)
+{
+	if (k->state == IDLE)
+		return k->began + CROWD_IDLE_NS;
+	return k->state == SENDING ? k->began + CROWD_SEND_NS : 0;
+}
+
+/* Those whose time is over, the longest quiet first. If that is not enough, those that
+ * have not asked, but for the newest. */
+static void make_room(struct rp_httpd *h, uint64_t now)
+{
+	unsigned n = count_conns(h), idle = 0;
+	uint64_t due;
+
+	for (struct conn *k = h->conns.next; k != &h->conns; k = k->next) {
+		due = crowd_due(k);
+		if (n > MAX_CONNECTIONS && !k->cut && due && due <= now) {
+			cut(k, RP_HTTPD_CONNECTIONS);
+			n--;
+		}
+		idle += !k->cut && k->state == IDLE;
+	}
+	for (struct conn *k = h->conns.next;
+	     k != &h->conns && n > FULL_CONNECTIONS && idle > NEW_CONNECTIONS; k = k->next) {
+		if (k->cut || k->state != IDLE)
 			continue;
 		cut(k, RP_HTTPD_CONNECTIONS);
 		n--;
+		idle--;
 	}
 }
 
 /* Who did not take his page in time is cut off. When the next one will be due, 0: none. */
 static uint64_t late(struct rp_httpd *h, uint64_t now)
 {
-	uint64_t next = 0;
+	uint64_t next = 0, due;
+	bool crowd;
 
-	for (struct conn *k = h->conns.next; k != &h->conns; k = k->next) {
-		if (k->cut || k->state != SENDING)
-			continue;
-		if (k->deadline <= now)
+	for (struct conn *k = h->conns.next; k != &h->conns; k = k->next)
+		if (!k->cut && k->state == SENDING && k->deadline <= now)
 			cut(k, RP_HTTPD_SLOW);
-		else if (!next || k->deadline < next)
-			next = k->deadline;
+	make_room(h, now);
+	crowd = count_conns(h) > MAX_CONNECTIONS;
+	for (struct conn *k = h->conns.next; k != &h->conns; k = k->next) {
+		if (k->cut)
+			continue;
+		due = k->state == SENDING ? k->deadline : 0;
+		if (crowd && crowd_due(k) && (!due || crowd_due(k) < due))
+			due = crowd_due(k);
+		if (due && (!next || due < next))
+			next = due;
 	}
 	return next;
 }
@@ -247,6 +292,8 @@ static struct page *make_page(struct rp_httpd *h, unsigned kind)
 static void hand_out(struct rp_httpd *h, struct conn *first, struct page *g)
 {
 	pthread_mutex_lock(&h->m);
+	if (g)
+		g->crowd = count_conns(h) > MAX_CONNECTIONS;
 	for (struct conn *k = first; k; k = k->waiting) {
 		k->page = g;
 		k->state = READY;
@@ -264,6 +311,25 @@ static void hand_out(struct rp_httpd *h, struct conn *first, struct page *g)
 	}
 }
 
+/*
+ * Of this thread, and those that it starts: they are there before the daemon drops what
+ * it needs for the attach only. keep: one capability, or -1.
+ */
+static void drop_capabilities(int keep)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { { 0 }, { 0 } }, k[2] = { { 0 }, { 0 } };
+
+	if (keep >= 0 && !syscall(SYS_capget, &h, d)) {
+		k[keep / 32].permitted = d[keep / 32].permitted & 1u << (keep % 32);
+		k[keep / 32].effective = k[keep / 32].permitted & d[keep / 32].effective;
+	}
+	syscall(SYS_capset, &h, k);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (getpriority(PRIO_PROCESS, 0) < 0)
+		setpriority(PRIO_PROCESS, 0, 0);
+}
+
 static void *renderer(void *arg)
 {
 	struct rp_httpd *h = arg;
@@ -271,8 +337,8 @@ static void *renderer(void *arg)
 	unsigned turn = 0, i;
 
 	prctl(PR_SET_NAME, "metrics", 0, 0, 0);
-	if (getpriority(PRIO_PROCESS, 0) < 0)
-		setpriority(PRIO_PROCESS, 0, 0);
+	/* CAP_BPF: kernels before 5.19 ask for it to tell how long programs ran */
+	drop_capabilities(39);
 	pthread_mutex_lock(&h->m);
 	while (!h->stop) {
 		struct conn *first;
@@ -359,8 +425,10 @@ static enum MHD_Result send_page(struct conn *k)
 
 	pthread_mutex_lock(&h->m);
 	len = k->page->len;
+	k->last = k->page->crowd;
 	k->state = SENDING;
-	k->deadline = rp_now_ns() + h->o.send_ms * 1000000ULL;
+	k->began = rp_now_ns();
+	k->deadline = k->began + h->o.send_ms * 1000000ULL;
 	touch(k);
 	pthread_cond_signal(&h->wake);
 	pthread_mutex_unlock(&h->m);
@@ -371,6 +439,8 @@ static enum MHD_Result send_page(struct conn *k)
 	MHD_add_response_header(r, MHD_HTTP_HEADER_VARY, "Accept, Accept-Encoding");
 	if (k->kind % 2)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
+	if (k->last)
+		MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 	ret = MHD_queue_response(k->c, MHD_HTTP_OK, r);
 	MHD_destroy_response(r);
 	return ret;
@@ -453,24 +523,19 @@ static void completed(void *cls, struct MHD_Connection *c, void **state,
 	put_page(h, k->page);
 	k->page = NULL;
 	k->state = IDLE;
+	k->began = rp_now_ns();
+	k->cut |= k->last;
 	pthread_mutex_unlock(&h->m);
 }
 
-/* What strangers send is read by a thread that may do nothing else. */
-static void no_capabilities(void)
+/* The library has its own name for it, and no moment before this one. */
+static void name_thread(void)
 {
 	static __thread bool done;
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
 
-	if (done)
-		return;
+	if (!done)
+		prctl(PR_SET_NAME, "http", 0, 0, 0);
 	done = true;
-	prctl(PR_SET_NAME, "http", 0, 0, 0);
-	syscall(SYS_capset, &h, none);
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (getpriority(PRIO_PROCESS, 0) < 0)
-		setpriority(PRIO_PROCESS, 0, 0);
 }
 
 static void connection(void *cls, struct MHD_Connection *c, void **context,
@@ -483,7 +548,7 @@ static void connection(void *cls, struct MHD_Connection *c, void **context,
 		const union MHD_ConnectionInfo *info =
 			MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
 
-		no_capabilities();
+		name_thread();
 		k = info ? calloc(1, sizeof(*k)) : NULL;
 		*context = k;
 		if (!k)
@@ -494,7 +559,10 @@ static void connection(void *cls, struct MHD_Connection *c, void **context,
 		pthread_mutex_lock(&h->m);
 		link_last(h, k);
 		h->n_conns++;
-		make_room(h);
+		k->began = rp_now_ns();
+		make_room(h, k->began);
+		if (h->n_conns > MAX_CONNECTIONS) /* all are due sooner now */
+			pthread_cond_signal(&h->wake);
 		pthread_mutex_unlock(&h->m);
 		return;
 	}
@@ -576,7 +644,7 @@ static int listen_on(union address *a, socklen_t *len)
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (a->sa.sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (bind(fd, &a->sa, *len) < 0 || listen(fd, MAX_CONNECTIONS) < 0 ||
+	if (bind(fd, &a->sa, *len) < 0 || listen(fd, BACKLOG) < 0 ||
 	    getsockname(fd, &a->sa, len) < 0) {
 		e = errno;
 		close(fd);
@@ -623,6 +691,31 @@ static void set_url(struct rp_httpd *h, const union address *a)
 			 ntohs(a->in.sin_port));
 }
 
+struct starting {
+	struct rp_httpd *h;
+	const union address *a;
+	int fd;
+};
+
+/* What strangers send is read by a thread that may do nothing else: it is started by one
+ * that already may not, so that there is no moment when it could. */
+static void *starter(void *arg)
+{
+	const struct starting *s = arg;
+	struct rp_httpd *h = s->h;
+
+	drop_capabilities(-1);
+	h->d = MHD_start_daemon(
+		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+			(s->a->sa.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0),
+		ntohs(s->a->in.sin_port), NULL, NULL, handle, h, MHD_OPTION_EXTERNAL_LOGGER, quiet,
+		NULL, MHD_OPTION_LISTEN_SOCKET, s->fd, MHD_OPTION_NOTIFY_CONNECTION, connection, h,
+		MHD_OPTION_NOTIFY_COMPLETED, completed, h, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)LIMIT_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_MEMORY, MHD_OPTION_END);
+	return NULL;
+}
+
 int rp_httpd_start(const char *addr, const struct rp_httpd_opts *o, rp_httpd_metrics_fn fn,
 		   void *ctx, struct rp_httpd **out, char *err, size_t errlen)
 {
@@ -630,6 +723,8 @@ int rp_httpd_start(const char *addr, const struct rp_httpd_opts *o, rp_httpd_met
 	socklen_t len;
 	sigset_t all, old;
 	struct rp_httpd *h;
+	struct starting s;
+	pthread_t t;
 	int fd, e;
 
 	*out = NULL;
@@ -654,22 +749,16 @@ int rp_httpd_start(const char *addr, const struct rp_httpd_opts *o, rp_httpd_met
 	}
 	set_url(h, &a);
 
+	s = (struct starting){ .h = h, .a = &a, .fd = fd };
 	/* SIGINT and friends are for the main thread */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &old);
 	e = pthread_create(&h->renderer, NULL, renderer, h);
 	h->rendering = !e;
 	if (!e)
-		h->d = MHD_start_daemon(
-			MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
-				(a.sa.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0),
-			ntohs(a.in.sin_port), NULL, NULL, handle, h, MHD_OPTION_EXTERNAL_LOGGER,
-			quiet, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_CONNECTION,
-			connection, h, MHD_OPTION_NOTIFY_COMPLETED, completed, h,
-			MHD_OPTION_CONNECTION_LIMIT,
-			(unsigned)(MAX_CONNECTIONS + SPARE_CONNECTIONS),
-			MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-			MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_MEMORY, MHD_OPTION_END);
+		e = pthread_create(&t, NULL, starter, &s);
+	if (!e)
+		pthread_join(t, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!h->d) {
 		/* versions differ in whether a failed start closes it */

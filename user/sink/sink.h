@@ -194,8 +194,11 @@ struct rp_httpd_stats {
 /* May it stand as addr of rp_httpd_start()? */
 bool rp_httpd_address(const char *addr);
 /* addr "127.0.0.1:9479", "[::1]:0", ":9479" = loopback. port 0 = any free one.
- * -EADDRINUSE etc. with one line in err. 32 connections; a further one takes the place
- * of that which was quiet longest. */
+ * -EADDRINUSE etc. with one line in err. Of more than 128 connections those that asked
+ * nothing for 0.2 s, or take a page for 1 s, are cut off, and of more than 160 those that
+ * have not asked yet, but for 32; never who waits for a page. Beyond 192 they are accepted
+ * in turn, as pages, which end their connections then, go out. The server's thread has no
+ * capabilities, from its start; that which calls fn has CAP_BPF at most. */
 int rp_httpd_start(const char *addr, const struct rp_httpd_opts *o, rp_httpd_metrics_fn fn,
 		   void *ctx, struct rp_httpd **out, char *err, size_t errlen);
 void rp_httpd_stats(struct rp_httpd *h, struct rp_httpd_stats *out); /* any thread */
