@@ -14,8 +14,9 @@
  * connections, who is quiet: but none of those that came last, whose heads are still
  * to be read, and none that waits. In a crowd a page is the last of its connection,
  * whose place goes to the next in the kernel's queue: first come, first served, and
- * who loops over one connection keeps nobody out. Request heads, connections and idle time are bounded; a body is never read. Written for
- * 0.9.71 (enum MHD_Result) and later, 1.0 too.
+ * who loops over one connection keeps nobody out. Request heads, connections and idle
+ * time are bounded; a body is never read. Written for 0.9.71 (enum MHD_Result) and later,
+ * 1.0 too.
  */
 #include <arpa/inet.h>
 #include <errno.h>
