@@ -261,6 +261,9 @@ class Load:
             self.threads.append(th)
         return self
 
+    def going(self):
+        return any(th.is_alive() for th in self.threads)
+
     def _work(self):
         sock = None
         while not self.stop.is_set():
