@@ -1,32 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* pcap.c - the verb `pcap`: packets -> the records of server scope. */
 #include <errno.h>
-#include <linux/capability.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/caps.h"
 #include "lib/clock.h"
 #include "run.h"
 #include "source/pcap.h"
 
 #define WAIT_MS 50
 #define DRAIN_NS 150000000ULL
-/* The socket is open: nothing else is needed. */
-static void drop_capabilities(void)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2] = { { 0 }, { 0 } };
-
-	if (syscall(SYS_capset, &h, d))
-		rp_say("could not drop capabilities: %s", strerror(errno));
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-}
-
 static void add(char *s, size_t len, uint64_t n, const char *what)
 {
 	size_t at = strlen(s);
@@ -142,7 +130,10 @@ int rp_pcap(const struct rp_options *given)
 	if (st)
 		goto cleanup;
 	if (o.iface) {
-		drop_capabilities();
+		/* the socket is open: nothing else is needed */
+		e = rp_caps_keep(NULL, 0);
+		if (e)
+			rp_say("could not drop capabilities: %s", strerror(-e));
 		if (!o.quiet)
 			rp_say("capturing on %s", o.iface);
 	}

@@ -13,11 +13,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "engine/proc.h"
+#include "lib/caps.h"
 #include "lib/clock.h"
 #include "lib/map.h"
 #include "run.h"
@@ -662,22 +662,12 @@ static void drop_capabilities(void)
 		CAP_SYS_ADMIN,	     /* uprobes on patched kernels, /proc/PID/map_files */
 		CAP_SYS_PTRACE,	     /* other users' /proc */
 		CAP_DAC_READ_SEARCH, /* files below /proc/PID/root */
-		38 /* CAP_PERFMON */, 39 /* CAP_BPF */, 40 /* CAP_CHECKPOINT_RESTORE */,
+		RP_CAP_PERFMON,	     RP_CAP_BPF, RP_CAP_CHECKPOINT_RESTORE,
 	};
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2], k[2] = { { 0 }, { 0 } };
+	int err = rp_caps_keep(need, sizeof(need) / sizeof(need[0]));
 
-	if (syscall(SYS_capget, &h, d))
-		return;
-	for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
-		k[need[i] / 32].permitted |= 1u << (need[i] % 32);
-	for (int i = 0; i < 2; i++) {
-		k[i].permitted &= d[i].permitted;
-		k[i].effective = k[i].permitted & d[i].effective;
-	}
-	if (syscall(SYS_capset, &h, k))
-		rp_say("could not drop capabilities: %s", strerror(errno));
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (err)
+		rp_say("could not drop capabilities: %s", strerror(-err));
 }
 
 static unsigned hooked_processes(const struct watch *w, const struct target *t)

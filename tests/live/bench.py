@@ -262,14 +262,11 @@ def bpftrace_start(t, pids, hooks, out):
 
 # ---------------------------------------------------------------- llama-server
 
-def batch(t, port, n, seed, c=4, max_tokens=24, words="8,24", extra={}, skip=0):
-    """A fixed piece of work: tokens per second, and p50 TTFT of all but the first `skip`."""
+def batch(t, port, n, seed, c=4, max_tokens=24, words="8,24", extra={}):
+    """A fixed piece of work."""
     got = run_client(t, port, n=n, c=c, seed=seed, usage=True, max_tokens=max_tokens, words=words,
                      extra={"temperature": 0, "ignore_eos": True, **extra}, timeout=120)
     assert len(got) == n and all(r["first_token_ns"] > r["sent_ns"] for r in got.values()), "a request got no token"
-    first, last = min(r["sent_ns"] for r in got.values()), max(r["last_ns"] for r in got.values())
-    rest = sorted(got.values(), key=lambda r: r["sent_ns"])[skip:]
-    return sum(r["max_tokens"] for r in got.values()) / ((last - first) / 1e9), statistics.median((r["first_token_ns"] - r["sent_ns"]) / 1e6 for r in rest)
 
 
 def perf_start(pids, out):
@@ -597,9 +594,8 @@ def vllm_bench(t, pairs):
         for e in engines:
             e.start()
         e = engines[0]
-        # the first 32 come at once: their TTFT is the order in which two cores get to them;
-        # and of one length they would go on in step
-        work = lambda e, n, seed: batch(t, e.port, n, seed, c=32, max_tokens="24,72", words="8,40", extra={"model": vllm.NAME}, skip=32)
+        # of one length they would go on in step
+        work = lambda e, n, seed: batch(t, e.port, n, seed, c=32, max_tokens="24,72", words="8,40", extra={"model": vllm.NAME})
         for x in engines:
             work(x, 64, 1)
         pids = [e.pid, *(p for p, _ in e.tree())]

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,12 +16,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/caps.h"
 #include "lib/clock.h"
 #include "log/internal.h"
 #include "run.h"
@@ -48,15 +46,8 @@ static struct timespec until(uint64_t ns)
 
 void rp_log_thread(const char *name)
 {
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
-
 	prctl(PR_SET_NAME, name, 0, 0, 0);
-	/* of this thread alone: it was started while the process still had them all */
-	syscall(SYS_capset, &h, none);
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (getpriority(PRIO_PROCESS, 0) < 0)
-		setpriority(PRIO_PROCESS, 0, 0);
+	rp_thread_begin(NULL, 0);
 }
 
 /* ---- the queue ---- */
@@ -765,12 +756,7 @@ static void free_log(struct rp_log *l)
 	if (!l)
 		return;
 	rp_s3_close(l->s3);
-	if (l->dir >= 0)
-		close(l->dir);
-	if (l->up >= 0)
-		close(l->up);
-	if (l->lock >= 0)
-		close(l->lock);
+	close_parts(&(struct parts){ l->dir, l->up, l->lock });
 	free_blocks(l->first);
 	free_blocks(l->spare);
 	free_blocks(l->current);

@@ -14,7 +14,6 @@
 #include "otlp/otlp.h"
 
 #include <errno.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,11 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/caps.h"
 #include "lib/clock.h"
 #include "otlp/config.h"
 #include "otlp/metrics.h"
@@ -109,18 +107,6 @@ static bool too_late(struct otlp *o)
 {
 	return atomic_load(&o->closing) &&
 	       rp_clock_ns(CLOCK_MONOTONIC) >= atomic_load(&o->deadline);
-}
-
-/* A client of the network needs none; capset(2) is of one thread. */
-static void thread_begin(void)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2] = { { 0 }, { 0 } };
-
-	if (getpriority(PRIO_PROCESS, 0) < 0)
-		setpriority(PRIO_PROCESS, 0, 0);
-	if (syscall(SYS_capset, &h, none))
-		return; /* had none */
 }
 
 /* ---- the resource ---- */
@@ -228,7 +214,7 @@ static void *metrics_main(void *ctx)
 		now;
 	bool ok;
 
-	thread_begin();
+	rp_thread_begin(NULL, 0);
 	for (;;) {
 		int idle = IDLE;
 
@@ -306,7 +292,7 @@ static void *spans_main(void *ctx)
 	bool closing = false, ok = true;
 	size_t n;
 
-	thread_begin();
+	rp_thread_begin(NULL, 0);
 	while (!closing && ok) {
 		if (!atomic_load(&o->closing))
 			doze(s, o->c.delay_ms * MS);

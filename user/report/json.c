@@ -115,6 +115,17 @@ static void series(struct rp_buf *b, const struct rp_sweep_stats *s, enum rp_met
 	LIT(b, "}");
 }
 
+static void list(struct rp_buf *b, const uint64_t *v, unsigned n)
+{
+	LIT(b, "[");
+	for (unsigned i = 0; i < n; i++) {
+		if (i)
+			LIT(b, ",");
+		rp_buf_u64(b, v[i]);
+	}
+	LIT(b, "]");
+}
+
 static void members(struct rp_buf *b, bool *any, const struct rp_report *r,
 		    const struct rp_group *g)
 {
@@ -139,21 +150,9 @@ static void members(struct rp_buf *b, bool *any, const struct rp_report *r,
 	LIT(b, "}");
 	if (r->o->judged) {
 		key(b, any, "slos_met");
-		LIT(b, "[");
-		for (unsigned i = 0; i < r->o->slos.n; i++) {
-			if (i)
-				LIT(b, ",");
-			rp_buf_u64(b, g->sum.slo_met[i]);
-		}
-		LIT(b, "]");
+		list(b, g->sum.slo_met, r->o->slos.n);
 		key(b, any, "slos_unknown");
-		LIT(b, "[");
-		for (unsigned i = 0; i < r->o->slos.n; i++) {
-			if (i)
-				LIT(b, ",");
-			rp_buf_u64(b, g->sum.slo_unknown[i]);
-		}
-		LIT(b, "]");
+		list(b, g->sum.slo_unknown, r->o->slos.n);
 	}
 	key(b, any, "metrics");
 	LIT(b, "{");

@@ -21,7 +21,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -29,13 +28,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "lib/caps.h"
 #include "lib/clock.h"
 #include "sink/expo.h"
 
@@ -312,25 +310,6 @@ static void hand_out(struct rp_httpd *h, struct conn *first, struct page *g)
 	}
 }
 
-/*
- * Of this thread, and those that it starts: they are there before the daemon drops what
- * it needs for the attach only. keep: one capability, or -1.
- */
-static void drop_capabilities(int keep)
-{
-	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct d[2] = { { 0 }, { 0 } }, k[2] = { { 0 }, { 0 } };
-
-	if (keep >= 0 && !syscall(SYS_capget, &h, d)) {
-		k[keep / 32].permitted = d[keep / 32].permitted & 1u << (keep % 32);
-		k[keep / 32].effective = k[keep / 32].permitted & d[keep / 32].effective;
-	}
-	syscall(SYS_capset, &h, k);
-	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (getpriority(PRIO_PROCESS, 0) < 0)
-		setpriority(PRIO_PROCESS, 0, 0);
-}
-
 static void *renderer(void *arg)
 {
 	struct rp_httpd *h = arg;
@@ -338,8 +317,8 @@ static void *renderer(void *arg)
 	unsigned turn = 0, i;
 
 	prctl(PR_SET_NAME, "metrics", 0, 0, 0);
-	/* CAP_BPF: kernels before 5.19 ask for it to tell how long programs ran */
-	drop_capabilities(39);
+	/* kernels before 5.19 ask for it to tell how long programs ran */
+	rp_thread_begin(&(const int){ RP_CAP_BPF }, 1);
 	pthread_mutex_lock(&h->m);
 	while (!h->stop) {
 		struct conn *first;
@@ -705,7 +684,7 @@ static void *starter(void *arg)
 	const struct starting *s = arg;
 	struct rp_httpd *h = s->h;
 
-	drop_capabilities(-1);
+	rp_thread_begin(NULL, 0);
 	h->d = MHD_start_daemon(
 		MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
 			(s->a->sa.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0),
