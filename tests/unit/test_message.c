@@ -556,6 +556,33 @@ static void ids(void **st)
 	}
 }
 
+/* Engine tokens of an id that turns out to be another's: the count of all does not fall
+ * while nobody has them, and is not higher in the end. */
+static void tokens_change_hands(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, "t", ",\"stream\":true");
+	add(w, 1.1, "cmpl-t-0", 5);
+	step(w, 2, &(struct out){ .id = "cmpl-t-0", .tokens = 7, .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+	     1);
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 7);
+	tx(w, 1, SEC(2.1), STREAM_HEAD);
+	chunk(w, 1, 2.1, "cmpl-other", 0, "length");
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 7);
+	/* the next of anybody's are these again */
+	ask(w, 2, 3, COMPLETIONS, "u", ",\"stream\":true");
+	add(w, 3.1, "cmpl-u-0", 5);
+	step(w, 4, &(struct out){ .id = "cmpl-u-0", .tokens = 4, .ev = { { 1, 3.5 }, { 2, 3.6 } } },
+	     1);
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 7);
+	rp_timeline_finish(w->t);
+	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 4);
+	world_end(w);
+}
+
 /*
  * One id used several times at once: the front end hands them over in any order.
  * A record has what its counts confirm, or nothing.
@@ -2418,6 +2445,7 @@ static void proxied_by_id(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(tokens_change_hands),
 		cmocka_unit_test(same_numbers),
 		cmocka_unit_test(b1),
 		cmocka_unit_test(ids),
