@@ -235,13 +235,16 @@ static void test_deadline(void **st)
 	struct rp_httpd *h;
 	struct maker m;
 	size_t n;
+	uint64_t t;
 	int a, b;
 
 	(void)st;
 	h = serve(&m, PAGE, &o);
+	t = rp_now_ns();
 	a = begin(h, "/metrics", "");
 	b = begin(h, "/metrics", "");
 	s = until(h, RP_HTTPD_SLOW, 2);
+	assert_true(rp_now_ns() - t < 8 * SECOND); /* the deadline's, not that of 10 s idle */
 	assert_int_equal(s.cut[RP_HTTPD_MEMORY], 0);
 	n = bytes(a);
 	assert_true(n < PAGE);
