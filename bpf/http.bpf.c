@@ -581,20 +581,30 @@ static __noinline int rp_conn_meet(u64 key, u64 ino, u32 pid, u32 tid)
 	return 0;
 }
 
-/* NULL: not a stream socket, or one whose life is not worth following. */
-static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w, struct sock **skp,
-						  const bool meet)
+/*
+ * NULL: not a stream socket, or one whose life is not worth following. Or it is not
+ * `only`, when that is given: what is at hand needs no way by the inode.
+ */
+static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w, struct sock *only,
+						  struct sock **skp, const bool meet)
 {
 	struct file *file = rp_file(fd);
+	struct sock *sk = only;
 	struct rp_conn *c;
-	struct sock *sk;
 	u64 key, ino;
 
 	if (!file)
 		return NULL;
-	sk = rp_file_sock(file);
-	if (!sk)
-		return NULL;
+	if (only) {
+		struct socket *socket = only->sk_socket;
+
+		if (!socket || socket->file != file || socket->sk != only)
+			return NULL;
+	} else {
+		sk = rp_file_sock(file);
+		if (!sk)
+			return NULL;
+	}
 	*skp = sk;
 	key = (u64)sk;
 	c = bpf_map_lookup_elem(&conns, &key);
@@ -709,7 +719,7 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 		if (ret < 0 || !rp_who(&w))
 			return 0;
 		/* those of known listeners were seen to be established */
-		c = rp_conn_of(ret, &w, &sk, false);
+		c = rp_conn_of(ret, &w, NULL, &sk, false);
 		if (!c || c->flags & (RP_CONN_UNIX | RP_CONN_PRE_ATTACH))
 			return 0;
 		e = rp_reserve(RP_CLASS_CONN, sizeof(*e));
@@ -723,7 +733,7 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 	rp_selftest(RP_SELFTEST_EXIT);
 	if (ret || !unix_conns || (int)RP_SYS_ARG1(raw, regs) == RP_SHUT_RD || !rp_who(&w))
 		return 0;
-	c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, &sk, false);
+	c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, NULL, &sk, false);
 	if (c)
 		rp_unix_end(c, &w, RP_CONN_LOCAL_FIN, RP_LOCAL_FIN, 0);
 	return 0;
@@ -828,8 +838,8 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 			return 0;
 		if (ret != 0 && ret != -RP_EPIPE && ret != -RP_ECONNRESET)
 			return 0;
-		c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, &sk, false);
-		if (c && (!sock || sk == only))
+		c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, only, &sk, false);
+		if (c)
 			rp_unix_end(c, &w, ret ? RP_CONN_PEER_RST : RP_CONN_PEER_FIN,
 				    ret ? RP_PEER_RST : RP_PEER_FIN, -ret);
 		return 0;
@@ -839,16 +849,16 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	x.dir = op & RP_OP_TX ? RP_TX : RP_RX;
 	if (kind == RP_OP_SPLICE) {
 		/* (in, off, out, ...): a socket may be at either end */
-		c = rp_conn_of(a2, &w, &sk, true);
+		c = rp_conn_of(a2, &w, only, &sk, true);
 		if (!c) {
 			x.dir = RP_RX;
-			c = rp_conn_of(fd, &w, &sk, true);
+			c = rp_conn_of(fd, &w, only, &sk, true);
 		}
 		kind = RP_OP_UNSEEN;
 	} else {
-		c = rp_conn_of(fd, &w, &sk, true);
+		c = rp_conn_of(fd, &w, only, &sk, true);
 	}
-	if (!c || (sock && sk != only))
+	if (!c)
 		return 0;
 	msg_flags = 0;
 	if (x.dir == RP_RX) {
@@ -965,6 +975,9 @@ static __always_inline int rp_sock_moved(struct sock *sk, int ret, enum rp_dir d
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
+	/* of all processes of the machine most leave here */
+	if (!rp_maybe_watched(bpf_get_current_pid_tgid() >> 32))
+		return 0;
 	rp_selftest(dir == RP_TX ? RP_SELFTEST_ENTER : RP_SELFTEST_EXIT);
 	/* their registers are no system call's */
 	if (task->flags & (RP_PF_IO_WORKER | RP_PF_KTHREAD))

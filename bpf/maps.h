@@ -44,7 +44,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
-	__type(key, u32);
+	__type(key, u64);
 	__type(value, struct rp_thread);
 } threads __weak SEC(".maps");
 

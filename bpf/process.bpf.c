@@ -56,14 +56,14 @@ static __always_inline int rp_fork(struct task_struct *parent, struct task_struc
 
 static __always_inline int rp_exec(u32 old_tid)
 {
-	u64 id = bpf_get_current_pid_tgid();
+	u64 id = bpf_get_current_pid_tgid(), old = id >> 32 << 32 | old_tid;
 	u32 *pid = rp_watched(id >> 32);
 
 	if (!pid)
 		return 0;
 	/* a thread other than the first one takes over the leader's id */
-	if (old_tid != (u32)id)
-		bpf_map_delete_elem(&threads, &old_tid);
+	if (old != id)
+		bpf_map_delete_elem(&threads, &old);
 	rp_emit_proc(RP_PROC_EXEC, *pid, id, 0, id >> 32);
 	return 0;
 }
@@ -77,7 +77,7 @@ static __always_inline int rp_task_exit(void)
 	pid = rp_watched(tgid);
 	if (!pid)
 		return 0;
-	bpf_map_delete_elem(&threads, &tid);
+	bpf_map_delete_elem(&threads, &id);
 	if (task->signal->live.counter)
 		return 0;
 	rp_emit_proc(RP_PROC_EXIT, *pid, tid, 0, tgid);

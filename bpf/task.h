@@ -20,35 +20,35 @@ static __always_inline u32 *rp_watched(u32 tgid)
 }
 
 struct rp_who {
+	u64 id; /* tgid << 32 | tid */
 	u32 tgid, tid, pid;
 	struct rp_thread *thread; /* NULL when the map is full */
 };
 
-/* One lookup for a thread seen before. */
+/* One lookup for a thread seen before, where pids are global ones. */
 static __always_inline bool rp_who(struct rp_who *w)
 {
-	u64 id = bpf_get_current_pid_tgid();
 	struct rp_thread fresh = {};
 	u32 *pid;
 
-	w->tgid = id >> 32;
-	w->tid = id;
+	w->id = bpf_get_current_pid_tgid();
+	w->tgid = w->id >> 32;
+	w->tid = w->id;
+	w->pid = w->tgid;
 	if (!rp_maybe_watched(w->tgid))
 		return false;
-	w->thread = bpf_map_lookup_elem(&threads, &w->tid);
-	if (w->thread && w->thread->tgid == w->tgid) {
-		w->pid = w->thread->pid;
+	w->thread = bpf_map_lookup_elem(&threads, &w->id);
+	if (w->thread && !pid_level)
 		return true;
-	}
 	pid = bpf_map_lookup_elem(&watched, &w->tgid);
 	if (!pid)
 		return false;
 	w->pid = *pid;
-	fresh.tgid = w->tgid;
-	fresh.pid = w->pid;
-	if (bpf_map_update_elem(&threads, &w->tid, &fresh, BPF_ANY))
+	if (w->thread)
+		return true;
+	if (bpf_map_update_elem(&threads, &w->id, &fresh, BPF_ANY))
 		rp_map_full(RP_MAP_THREADS);
-	w->thread = bpf_map_lookup_elem(&threads, &w->tid);
+	w->thread = bpf_map_lookup_elem(&threads, &w->id);
 	return true;
 }
 

@@ -22,7 +22,12 @@ enum rp_conn_flags {
 
 #define RP_FIRST_BYTES 8
 
-/* conns: one per stream socket, keyed by the address of its struct sock */
+/*
+ * conns: one per stream socket, keyed by the address of its struct sock. Between two
+ * calls of an engine's thread its own work has emptied the caches, so what counts
+ * is how many lines of memory are touched: the kernel puts 56 bytes before a value,
+ * and the sizes make an element two lines here, one in threads.
+ */
 struct rp_conn {
 	__u64 id;
 	__u64 rx, tx;
@@ -34,13 +39,12 @@ struct rp_conn {
 	__u8 proto; /* enum rp_proto */
 	__u8 have;
 	__u16 sweep; /* Unix: last sweep that found it open */
+	__u64 pad[2];
 };
 
-/* threads: keyed by global tid; one per thread of a watched process */
+/* threads: keyed by global tgid << 32 | tid; one per thread of a watched process */
 struct rp_thread {
 	__u64 entry; /* when its present writing call began; 0 = unknown */
-	__u32 tgid;
-	__u32 pid;
 };
 
 struct rp_listener_key {
@@ -89,8 +93,8 @@ enum rp_selftest { RP_SELFTEST_ENTER = 1, RP_SELFTEST_EXIT = 2 };
 #define RP_TAIL 4096 /* the end of a call longer than the limit, captured beside its head */
 #define RP_PAYLOAD_LIMIT (RP_FRAGS * RP_FRAG_MAX)
 
-_Static_assert(sizeof(struct rp_conn) == 56, "conn layout");
-_Static_assert(sizeof(struct rp_thread) == 16, "thread layout");
+_Static_assert(sizeof(struct rp_conn) == 72, "conn layout");
+_Static_assert(sizeof(struct rp_thread) == 8, "thread layout");
 _Static_assert(sizeof(struct rp_stat) == 128, "stat layout");
 
 #endif

@@ -46,9 +46,9 @@ def head(text):
     print(f"\n{text}", flush=True)
 
 
-def bootstrap(xs, n=4000, seed=1):
+def bootstrap(xs, n=4000, seed=1, of=statistics.median):
     rnd = random.Random(seed)
-    m = sorted(statistics.median(rnd.choices(xs, k=len(xs))) for _ in range(n))
+    m = sorted(of(rnd.choices(xs, k=len(xs))) for _ in range(n))
     return m[int(n * .025)], m[int(n * .975)]
 
 
@@ -87,9 +87,16 @@ TRAP = {}
 
 
 def trap(t):
-    """ns that one hook hit costs the engine: trap, program, ring."""
-    head("one hook hit (uprobe with its BPF program)")
-    srv = t.spawn([os.path.join(BIN, "bench_trap")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """ns that one hook hit costs the engine: trap, program, ring. The kernel does the
+    first instruction itself if it is a push, as in most functions; others are run out
+    of line, and end in a second trap."""
+    for how, first in (("pushed", "a push"), ("stepped", "another instruction")):
+        head(f"one hook hit (uprobe with its BPF program), the function's first instruction is {first}")
+        one_trap(t, how)
+
+
+def one_trap(t, how):
+    srv = t.spawn([os.path.join(BIN, "bench_trap"), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     srv.stdout.readline()
     n, bare, with_, bpf = 20000, [], [], []
     ask_line(srv, n * 50)
@@ -103,12 +110,12 @@ def trap(t):
         d = {k: v - bpf_run(a).get(k, 0) for k, v in bpf_run(b).items()}
         bpf.append(max([v for k, v in d.items() if "hook" in (k or "") or "uprobe" in (k or "")] or [max(d.values(), default=0)]) / n * 1e9)
         p.stop()
-    TRAP["hit"] = statistics.median(with_) - statistics.median(bare)
-    TRAP["bpf"] = statistics.median(bpf)
-    row("a hit, whole", f"{TRAP['hit']:.0f} ns")
-    row("of it BPF program run time", f"{TRAP['bpf']:.0f} ns")
-    row("trap alone", f"{TRAP['hit'] - TRAP['bpf']:.0f} ns")
-    if TRAP["hit"] < 100:
+    hit, of_bpf = statistics.median(with_) - statistics.median(bare), statistics.median(bpf)
+    TRAP[how] = max(hit - of_bpf, 0)
+    row(f"a hit, whole ({how})", f"{hit:.0f} ns")
+    row(f"of it BPF program run time ({how})", f"{of_bpf:.0f} ns")
+    row(f"trap alone ({how})", f"{TRAP[how]:.0f} ns")
+    if hit < 100:
         print("  (the hook was not attached: engine llamacpp not matched?)")
     srv.kill()
 
@@ -326,6 +333,21 @@ def all_outputs(t):
             "--otlp", url, "--otlp-traces", "--otlp-interval", "1s", "--otlp-exponential"]
 
 
+def begins_with_push(pids, function):
+    """Does this function of these processes? (On other machines than x86 that is of no account.)"""
+    files = {l.split()[-1] for p in pids for l in open(f"/proc/{p}/maps") if " r-xp " in l and l.split()[-1].startswith("/")}
+    for f in sorted(files):
+        for tab in ("-D", "-a"):
+            out = subprocess.run(["nm", "--defined-only", tab, f], capture_output=True, text=True).stdout
+            at = re.search(rf"^([0-9a-f]+) . {re.escape(function)}(?:@.*)?$", out, re.M)
+            if at:
+                a = int(at[1], 16)
+                code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", f"--start-address={a}", f"--stop-address={a + 16}", f],
+                                      capture_output=True, text=True).stdout
+                return re.search(rf"^\s*{a:x}:\s+push", code, re.M) is not None or os.uname().machine != "x86_64"
+    return False
+
+
 def account(t, e, pids, work, what, limit, args=()):
     """One piece of work, watched: what it cost against the engine's CPU time."""
     if args:
@@ -351,19 +373,20 @@ def accounted(t, p, pids, work, what, limit):
     m1, e1, d1, t1 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
     runs = lambda m: sum(v for k, v in m.by("reqprobe_bpf_runs_total", "program").items() if "uprobe" in (k or ""))
     hits = runs(m1) - runs(m0)   # of the program: a message too short to be told costs a trap as well
+    told = lambda m: m.by("reqprobe_hook_hits_total", "function")
+    stepped = sum(v - told(m0).get(k, 0) for k, v in told(m1).items() if not begins_with_push(pids, k))
     progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
     bpf = sum(progs.values())
     recs = p.finish()
     engine, daemon = e1 - e0, d1 - d0
-    trap_ns = max(TRAP.get("hit", 6000) - TRAP.get("bpf", 0), 0)
-    traps = hits * trap_ns / 1e9
+    traps = ((hits - stepped) * TRAP["pushed"] + stepped * TRAP["stepped"]) / 1e9
     total = (bpf + traps + daemon) / engine * 100 if engine else float("nan")
     row("work", f"{what}, {t1 - t0:.1f} s")
     row("engine CPU", f"{engine:.2f} s")
     row("BPF run time, all programs, whole machine", f"{bpf * 1e3:.2f} ms = {bpf / engine * 100:.4f} %")
     for k, v in sorted(progs.items(), key=lambda x: -x[1])[:4]:
         row(f"  {k}", f"{v * 1e3:.2f} ms")
-    row(f"traps: {hits:.0f} hits of {trap_ns:.0f} ns", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
+    row(f"traps: {hits:.0f}, {stepped:.0f} of them twice", f"{traps * 1e3:.2f} ms = {traps / engine * 100:.4f} %")
     row("daemon CPU", f"{daemon * 1e3:.0f} ms = {daemon / engine * 100:.4f} %")
     row("all costs / engine CPU", f"{total:.3f} %", f"< {limit} %", total < limit)
     if calls and calls[0] <= calls[1]:   # perf's count of a machine may be short
@@ -375,7 +398,29 @@ def accounted(t, p, pids, work, what, limit):
     row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
 
 
-SETTLE_S, WINDOW_S = (1, 2) if QUICK else (2, 4)
+SETTLE_S, WINDOW_S = (1, 2) if QUICK else (1, 5)
+
+
+class Places:
+    """Where Linux puts processes that spin in sched_yield(2), and what they then keep from
+    a CPU, makes a load swing by a factor of two, at times to nothing. So during a window the
+    parts of an engine have a CPU each: its workers where it bound them, EngineCore with them,
+    the rest and the client on the other. In between everything is free, or what the kernel
+    does when a probe is removed waits for seconds."""
+
+    def __init__(self, client, front=(), back=()):
+        self.all = os.sched_getaffinity(0)
+        cpus = sorted(self.all)
+        two = len(cpus) == 2
+        self.where = [(p, {cpus[1]}) for p in (client, *front)] + [(p, {cpus[0]}) for p in back] if two and back else []
+
+    def set(self, fixed):
+        for pid, cpus in self.where:
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                try:
+                    os.sched_setaffinity(int(tid), cpus if fixed else self.all)
+                except ProcessLookupError:
+                    pass    # a thread that has ended
 
 
 class Load:
@@ -415,18 +460,26 @@ def in_window(reqs, start, end):
     return tokens / ((end - start) / 1e9), statistics.median(ttft)
 
 
-def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S):
+def trimmed(xs):
+    """The mean without the tenth at either end."""
+    xs, k = sorted(xs), len(xs) // 10
+    return statistics.fmean(xs[k:len(xs) - k])
+
+
+def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, parts=lambda e: ((), ())):
     """load(engine) -> Load. Under one load that never pauses, windows with and without the
     probe: pauses before a piece of work, its ramp and its tail would differ by more
-    than what is looked for. others: label -> engine, without a probe."""
-    with_bt = shutil.which("bpftrace") and hooks
+    than what is looked for. others: label -> engine, without a probe; every third round.
+    parts(engine) -> processes for Places."""
+    with_bt = bool(shutil.which("bpftrace") and hooks)
     loads = {"": load(e), **{k: load(x) for k, x in others.items()}}
+    places = {k: Places(x.proc.pid, *parts(others.get(k, e))) for k, x in loads.items()}
     time.sleep(2)
     for k in others:
         loads[k].hold(True)
     spans = []
     for i in range(pairs):
-        order = ["none", "none2", "reqprobe", *others] + (["bpftrace"] if with_bt and i % 3 == 0 else [])
+        order = ["none", "none2", "reqprobe"] + ([*others] + ["bpftrace"] * with_bt if i % 3 == 0 else [])
         random.Random(i).shuffle(order)
         for kind in order:
             q = b = None
@@ -439,19 +492,24 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S):
                 b = bpftrace_start(t, pids, hooks, t.path(f"bl{i}"))
                 if b is None:
                     continue
+            place = places[kind if kind in others else ""]
+            place.set(True)
             time.sleep(SETTLE_S)
             start = time.monotonic_ns()
             time.sleep(window)
             spans.append((i, kind, start, time.monotonic_ns()))
+            place.set(False)
             if kind in others:
                 loads[kind].hold(True)
                 loads[""].hold(False)
             if q:
                 q.stop()
-            if b:
+            elif b:
                 os.kill(b.pid, signal.SIGINT)
                 b.wait(20)
                 os.unlink(b.out_path)
+            else:
+                time.sleep(SETTLE_S)    # a probe takes its time, too
         t.probes.clear()
         print(f"\r  round {i + 1} of {pairs}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -469,8 +527,8 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S):
             continue
         for j, what in ((1, "throughput"), (2, "p50 TTFT")):
             xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
-            lo, hi = bootstrap(xs)
-            label = f"{kind if kind != 'none2' else 'nothing'} / nothing: {what}, median [95 %]"
+            lo, hi = bootstrap(xs, of=trimmed)
+            label = f"{kind if kind != 'none2' else 'nothing'} / nothing: {what}, trimmed mean [95 %]"
             limit, ok = "", None
             if kind == "none2":
                 zero[j] = lo, hi
@@ -479,7 +537,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S):
             elif kind == "reqprobe":
                 edge = min(zero[j][0], 1) - margin if j == 1 else max(zero[j][1], 1) + margin
                 limit, ok = (f"> {edge:.3f}", lo > edge) if j == 1 else (f"< {edge:.3f}", hi < edge)
-            row(label, f"{statistics.median(xs):.4f} [{lo:.4f}, {hi:.4f}]", limit, ok)
+            row(label, f"{trimmed(xs):.4f} [{lo:.4f}, {hi:.4f}]", limit, ok)
     FIGURES["windows"] = res
 
 
@@ -581,6 +639,13 @@ def outputs(t):
     row("peak memory", f"{int(m['rss_kb']) / 1024:.0f} MiB")
 
 
+def vllm_parts(e):
+    """(front end, EngineCore and workers)"""
+    tree = e.tree()
+    back = [p for p, comm in tree if comm.startswith("VLLM::")]
+    return [e.pid, *(p for p, _ in tree if p not in back)], back
+
+
 def vllm_bench(t, pairs):
     """The hardest case there is: a model so small that the steps are all overhead."""
     import vllm
@@ -605,7 +670,7 @@ def vllm_bench(t, pairs):
         account(t, e, pids, lambda: work(e, n, 7), f"{n} requests of 24 to 72 tokens", 2, all_outputs(t))
         lib = {os.path.realpath(l.split()[-1]) for l in open(f"/proc/{e.pid}/maps") if "libzmq" in l}
         windows(t, pairs, lambda x: Load(t, x.port, 32, {"model": vllm.NAME}, max_tokens="24,72", words="8,40"), e, pids,
-                [(f, "zmq_msg_send") for f in sorted(lib)], 0.01, {"its own flag": engines[1]})
+                [(f, "zmq_msg_send") for f in sorted(lib)], 0.01, {"its own flag": engines[1]}, parts=vllm_parts)
     finally:
         for e in engines:
             e.close()

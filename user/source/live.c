@@ -344,6 +344,9 @@ static int rp_selftest(struct rp_live *l)
 	char c = 0;
 
 	l->skel->bss->selftest_tgid = l->tgid;
+	/* the programs of sockets leave others alone at once; it may stay */
+	__atomic_fetch_or(&l->skel->bss->watch_bits[RP_WATCH_WORD(l->tgid)], RP_WATCH_BIT(l->tgid),
+			  __ATOMIC_SEQ_CST);
 	if (!l->socks) {
 		shutdown(-1, SHUT_RD);
 	} else {

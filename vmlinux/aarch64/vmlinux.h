@@ -222,8 +222,11 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
 	u16 sk_type;
 	u16 sk_protocol;
 	int sk_err;
@@ -255,6 +258,7 @@ struct tcp_sock___mptcp {
 
 struct socket {
 	short type;
+	struct file *file;
 	struct sock *sk;
 };
 

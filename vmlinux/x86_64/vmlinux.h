@@ -224,8 +224,11 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct socket;
+
 struct sock {
 	struct sock_common __sk_common;
+	struct socket *sk_socket;
 	u16 sk_type;
 	u16 sk_protocol;
 	int sk_err;
@@ -257,6 +260,7 @@ struct tcp_sock___mptcp {
 
 struct socket {
 	short type;
+	struct file *file;
 	struct sock *sk;
 };
 
