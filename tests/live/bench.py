@@ -335,11 +335,13 @@ def all_outputs(t):
 
 def begins_with_push(pids, function):
     """Does this function of these processes? (On other machines than x86 that is of no account.)"""
+    mangled = "_ZN" + "".join(f"{len(x)}{x}" for x in function.split("::")) + "E"
+    names = [h for h in HOOKS if h.startswith(mangled)] or [function]
     files = {l.split()[-1] for p in pids for l in open(f"/proc/{p}/maps") if " r-xp " in l and l.split()[-1].startswith("/")}
     for f in sorted(files):
         for tab in ("-D", "-a"):
             out = subprocess.run(["nm", "--defined-only", tab, f], capture_output=True, text=True).stdout
-            at = re.search(rf"^([0-9a-f]+) . {re.escape(function)}(?:@.*)?$", out, re.M)
+            at = re.search(rf"^([0-9a-f]+) . (?:{'|'.join(map(re.escape, names))})(?:@.*)?$", out, re.M)
             if at:
                 a = int(at[1], 16)
                 code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", f"--start-address={a}", f"--stop-address={a + 16}", f],
@@ -373,7 +375,7 @@ def accounted(t, p, pids, work, what, limit):
     m1, e1, d1, t1 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
     runs = lambda m: sum(v for k, v in m.by("reqprobe_bpf_runs_total", "program").items() if "uprobe" in (k or ""))
     hits = runs(m1) - runs(m0)   # of the program: a message too short to be told costs a trap as well
-    told = lambda m: m.by("reqprobe_hook_hits_total", "function")
+    told = lambda m: m.by("reqprobe_hook_hits_total", "hook")
     stepped = sum(v - told(m0).get(k, 0) for k, v in told(m1).items() if not begins_with_push(pids, k))
     progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
     bpf = sum(progs.values())
@@ -398,7 +400,7 @@ def accounted(t, p, pids, work, what, limit):
     row("records joined", f"{sum(bool(r['request_ids']) for r in recs)} of {len(recs)}")
 
 
-SETTLE_S, WINDOW_S = (1, 2) if QUICK else (1, 5)
+SETTLE_S, WINDOW_S, OTHERS_EVERY = (1, 2, 3) if QUICK else (1, 5, 8)
 
 
 class Places:
@@ -469,7 +471,7 @@ def trimmed(xs):
 def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, parts=lambda e: ((), ())):
     """load(engine) -> Load. Under one load that never pauses, windows with and without the
     probe: pauses before a piece of work, its ramp and its tail would differ by more
-    than what is looked for. others: label -> engine, without a probe; every third round.
+    than what is looked for. others: label -> engine, without a probe; in some rounds.
     parts(engine) -> processes for Places."""
     with_bt = bool(shutil.which("bpftrace") and hooks)
     loads = {"": load(e), **{k: load(x) for k, x in others.items()}}
@@ -479,7 +481,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
         loads[k].hold(True)
     spans = []
     for i in range(pairs):
-        order = ["none", "none2", "reqprobe"] + ([*others] + ["bpftrace"] * with_bt if i % 3 == 0 else [])
+        order = ["none", "none2", "reqprobe"] + ([*others] + ["bpftrace"] * with_bt if i % OTHERS_EVERY == 0 else [])
         random.Random(i).shuffle(order)
         for kind in order:
             q = b = None
@@ -494,7 +496,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
                     continue
             place = places[kind if kind in others else ""]
             place.set(True)
-            time.sleep(SETTLE_S)
+            time.sleep(SETTLE_S * (3 if kind in others else 1))     # it was held
             start = time.monotonic_ns()
             time.sleep(window)
             spans.append((i, kind, start, time.monotonic_ns()))
