@@ -25,7 +25,7 @@
 /* How long the ring may fill: nothing is timed by it. A busy one gets less, and a
  * wake-up when large records come fast. */
 #define DRAIN_MS 10
-#define DRAIN_CALM_MS 50
+#define DRAIN_CALM_MS 100
 #define BUSY_EVENTS 512
 #define MAX_PROGS 32
 #define STARVED_NS 300000000ULL
@@ -75,6 +75,8 @@ struct watch {
 	struct rp_map hooked; /* (pid, hook) -> anything */
 	struct late late[LATE_MAX];
 	unsigned n_late;
+	cpu_set_t cpus; /* that it may use, when it is placed on one of them */
+	bool placed;
 	struct rp_prog_stat progs[MAX_PROGS];
 	size_t n_progs;
 	struct rp_listener *ls;
@@ -897,12 +899,82 @@ static void no_hurry(const struct watch *w)
 		sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &p);
 }
 
+#define PLACE_NS 2000000000ULL
+#define PLACE_TICKS 20 /* of 10 ms each, in that time: less is no reason to move */
+
+/* Where each CPU's idle time stands, in ticks; the number of CPUs told. */
+static size_t idle_ticks(uint64_t *idle, size_t max)
+{
+	static char buf[64 << 10];
+	unsigned long long v, io;
+	unsigned int cpu;
+	ssize_t n;
+	int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (n <= 0)
+		return 0;
+	buf[n] = '\0';
+	memset(idle, 0, max * sizeof(*idle));
+	n = 0;
+	/* the first line is the sum */
+	for (char *l = strchr(buf, '\n'); l && !strncmp(l, "\ncpu", 4); l = strchr(l + 1, '\n')) {
+		if (sscanf(l, "\ncpu%u %*u %*u %*u %llu %llu", &cpu, &v, &io) != 3 || cpu >= max)
+			continue;
+		idle[cpu] = v + io;
+		n = (ssize_t)cpu + 1 > n ? (ssize_t)cpu + 1 : n;
+	}
+	return (size_t)n;
+}
+
+/*
+ * A real-time process wakes up where it ran before and takes that CPU from whoever has
+ * it, even when another one is idle. So it is put on the idlest of those it may use.
+ */
+static void choose_cpu(struct watch *w)
+{
+	static uint64_t before[CPU_SETSIZE], now[CPU_SETSIZE];
+	static size_t known;
+	size_t n = 0, best = 0, at;
+	cpu_set_t one;
+	int cpu;
+
+	if ((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR) {
+		if (w->placed)
+			sched_setaffinity(0, sizeof(w->cpus), &w->cpus);
+		w->placed = false;
+		known = 0;
+		return;
+	}
+	if (!w->placed && sched_getaffinity(0, sizeof(w->cpus), &w->cpus))
+		return;
+	n = idle_ticks(now, CPU_SETSIZE);
+	cpu = sched_getcpu();
+	at = cpu < 0 ? 0 : (size_t)cpu;
+	if (n && n == known && at < n) {
+		best = at;
+		for (size_t i = 0; i < n; i++)
+			if (CPU_ISSET(i, &w->cpus) && now[i] - before[i] > now[best] - before[best])
+				best = i;
+		if (best != at && now[best] - before[best] > now[at] - before[at] + PLACE_TICKS) {
+			CPU_ZERO(&one);
+			CPU_SET(best, &one);
+			w->placed |= !sched_setaffinity(0, sizeof(one), &one);
+		}
+	}
+	memcpy(before, now, sizeof(before));
+	known = n;
+}
+
 /* ---- main loop ---- */
 
 static void loop(struct watch *w)
 {
 	uint64_t end = w->o->duration_s > 0 ? rp_now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
-	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
+	uint64_t gone_at = 0, orphans_at = 0, look_at = 0, place_at = 0;
 	int n = 0;
 	bool waiting = false, told = false, hurried = false;
 
@@ -926,6 +998,10 @@ static void loop(struct watch *w)
 		}
 		n = rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
+		if (rp_now_ns() >= place_at) {
+			choose_cpu(w);
+			place_at = rp_now_ns() + PLACE_NS;
+		}
 		if (w->n_late)
 			look_now(w);
 		if (rp_hup_taken())

@@ -99,6 +99,16 @@ class T:
             shutil.rmtree(self.dir, ignore_errors=True)
 
 
+def wait_for(what, timeout, fn):
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        x = fn()
+        if x:
+            return x
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {timeout} s")
+
+
 def short(x, n=300):
     s = repr(x)
     return s if len(s) <= n else s[:n] + "..."

@@ -494,6 +494,30 @@ def attach_time(t):
 
 
 @test(60)
+def idlest_cpu(t):
+    """As a real-time process, which it becomes when an engine leaves it no CPU, it does not
+    run where others work, if a CPU is idle, and only where it may run at all."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        raise Skip("one CPU")
+    srv = t.paced()
+    p = t.probe(srv)
+    os.sched_setscheduler(p.pid, os.SCHED_RR, os.sched_param(1))     # what it does itself may be forbidden here
+    cpu = lambda: int(open(f"/proc/{p.pid}/stat").read().rpartition(")")[2].split()[36])
+    for _ in range(3):
+        busy = cpu()
+        spin = t.spawn([sys.executable, "-c", f"import os, time\nos.sched_setaffinity(0, {{{busy}}})\nend = time.monotonic() + 20\n"
+                        "while time.monotonic() < end: pass"])
+        wait_for(f"another CPU than {busy}, where somebody is at work", 12, lambda: cpu() != busy)
+        t.check(os.sched_getaffinity(p.pid) <= set(cpus), f"it may run on {os.sched_getaffinity(p.pid)} now, on {cpus} at first")
+        spin.kill()
+        spin.wait()
+    os.sched_setscheduler(p.pid, os.SCHED_OTHER, os.sched_param(0))
+    wait_for("free again, no real-time process any more", 8, lambda: os.sched_getaffinity(p.pid) == set(cpus))
+    p.stop()
+
+
+@test(60)
 def dropped_capabilities(t):
     """After the attach, no capability is held that is not needed to go on; by threads, none:
     before a client's first byte, too."""

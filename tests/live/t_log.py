@@ -48,16 +48,6 @@ def same_lines(t, got, want, what):
             f"{sum((b - a).values())} missing, {sum((a - b).values())} too many")
 
 
-def wait_for(what, timeout, fn):
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        x = fn()
-        if x:
-            return x
-        time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {timeout} s")
-
-
 def load(t, srv, n, c=20, **kw):
     return run_client(t, srv.port, n=n, c=c, max_tokens=2, extra={"gap_us": 0}, **kw)
 
