@@ -9,7 +9,7 @@ The machine may swing by tens of percent from minute to minute. Claims rest on
 accounting (the kernel's BPF run time, hits times the measured cost of a trap,
 the daemon's CPU, against the engine's CPU for the same work) and on many short
 windows of one load, in random order within each round: with the probe / without,
-beside without / without, as median ratios with a bootstrap interval."""
+beside without / without, as the mean ratio without the outer tenths, with a bootstrap interval."""
 
 import glob, hashlib, json, os, random, re, shutil, signal, statistics, subprocess, sys, time
 
