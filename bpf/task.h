@@ -20,7 +20,6 @@ static __always_inline u32 *rp_watched(u32 tgid)
 }
 
 struct rp_who {
-	u64 id; /* tgid << 32 | tid */
 	u32 tgid, tid, pid;
 	struct rp_thread *thread; /* NULL when the map is full */
 };
@@ -28,16 +27,16 @@ struct rp_who {
 /* One lookup for a thread seen before, where pids are global ones. */
 static __always_inline bool rp_who(struct rp_who *w)
 {
+	u64 id = bpf_get_current_pid_tgid();
 	struct rp_thread fresh = {};
 	u32 *pid;
 
-	w->id = bpf_get_current_pid_tgid();
-	w->tgid = w->id >> 32;
-	w->tid = w->id;
+	w->tgid = id >> 32;
+	w->tid = id;
 	w->pid = w->tgid;
 	if (!rp_maybe_watched(w->tgid))
 		return false;
-	w->thread = bpf_map_lookup_elem(&threads, &w->id);
+	w->thread = bpf_map_lookup_elem(&threads, &id);
 	if (w->thread && !pid_level)
 		return true;
 	pid = bpf_map_lookup_elem(&watched, &w->tgid);
@@ -46,9 +45,9 @@ static __always_inline bool rp_who(struct rp_who *w)
 	w->pid = *pid;
 	if (w->thread)
 		return true;
-	if (bpf_map_update_elem(&threads, &w->id, &fresh, BPF_ANY))
+	if (bpf_map_update_elem(&threads, &id, &fresh, BPF_ANY))
 		rp_map_full(RP_MAP_THREADS);
-	w->thread = bpf_map_lookup_elem(&threads, &w->id);
+	w->thread = bpf_map_lookup_elem(&threads, &id);
 	return true;
 }
 

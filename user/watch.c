@@ -938,7 +938,7 @@ static void choose_cpu(struct watch *w)
 {
 	static uint64_t before[CPU_SETSIZE], now[CPU_SETSIZE];
 	static size_t known;
-	size_t n = 0, best = 0, at;
+	size_t n, best, at;
 	cpu_set_t one;
 	int cpu;
 

@@ -375,8 +375,8 @@ def accounted(t, p, pids, work, what, limit):
     m1, e1, d1, t1 = p.metrics(), cpu(), proc_cpu(p.pid), time.monotonic()
     runs = lambda m: sum(v for k, v in m.by("reqprobe_bpf_runs_total", "program").items() if "uprobe" in (k or ""))
     hits = runs(m1) - runs(m0)   # of the program: a message too short to be told costs a trap as well
-    told = lambda m: m.by("reqprobe_hook_hits_total", "hook")
-    stepped = sum(v - told(m0).get(k, 0) for k, v in told(m1).items() if not begins_with_push(pids, k))
+    told0, told1 = (m.by("reqprobe_hook_hits_total", "hook") for m in (m0, m1))
+    stepped = sum(v - told0.get(k, 0) for k, v in told1.items() if v > told0.get(k, 0) and not begins_with_push(pids, k))
     progs = {k: v - bpf_run(m0).get(k, 0) for k, v in bpf_run(m1).items()}
     bpf = sum(progs.values())
     recs = p.finish()
