@@ -33,6 +33,8 @@ enum {
 	OPT_MAX_REQ,
 	OPT_MAX_CONN,
 	OPT_NO_TP_BTF,
+	OPT_NO_UPROBE_MULTI,
+	OPT_ACCOUNT_ALL,
 	OPT_SOCKETS,
 	OPT_HIDE_EVENTS,
 	OPT_ZMTP,
@@ -113,6 +115,10 @@ static const struct argp_option options[] = {
 	{ "sockets", OPT_SOCKETS, 0, OPTION_HIDDEN,
 	  "For tests: follow sockets, not system calls, whatever the engine", 0 },
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
+	{ "no-uprobe-multi", OPT_NO_UPROBE_MULTI, 0, OPTION_HIDDEN,
+	  "For tests: hold hooks by perf events", 0 },
+	{ "account-all", OPT_ACCOUNT_ALL, 0, OPTION_HIDDEN,
+	  "For measurements: account each run of the BPF programs, not a sample", 0 },
 	{ 0 },
 };
 
@@ -310,6 +316,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		return 0;
 	case OPT_NO_TP_BTF:
 		o->no_tp_btf = true;
+		return 0;
+	case OPT_NO_UPROBE_MULTI:
+		o->no_uprobe_multi = true;
+		return 0;
+	case OPT_ACCOUNT_ALL:
+		o->account_all = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (st->arg_num == 0 && !strcmp(arg, "doctor")) {

@@ -40,8 +40,8 @@ struct rp_options {
 	uint16_t ports[RP_MAX_PORTS];
 	unsigned n_ports;
 	double duration_s; /* 0: until stopped */
-	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, sockets, hide_events,
-		zmtp;
+	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, no_uprobe_multi,
+		account_all, sockets, hide_events, zmtp;
 	struct rp_log_options log;
 	bool anonymous;
 	const char *anonymous_key; /* file, or NULL */

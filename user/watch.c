@@ -134,13 +134,76 @@ static bool settled(const struct rp_proc *p)
 	       (uint64_t)ts.tv_sec > p->start_time / (uint64_t)sysconf(_SC_CLK_TCK) + 20;
 }
 
+static uint64_t hook_key(uint32_t hook, uint64_t offset)
+{
+	return ((uint64_t)hook << 48) ^ offset;
+}
+
+/*
+ * All in one file: with one link, or one by one where that fails, which tells those
+ * that can't be hooked. Returns how many could.
+ */
+static int hook_places(struct watch *w, struct target *t, uint32_t pid,
+		       const struct rp_hook_place *const *at, int n)
+{
+	struct rp_live_hook new[RP_MAX_HOOKS];
+	int done = 0, step = n, err;
+
+	for (int i = 0; i < n; i++)
+		new[i] = (struct rp_live_hook){ t->base + at[i]->hook, at[i]->offset };
+	for (int i = 0; i < n; i += step) {
+		err = rp_live_attach_hooks(w->live, pid, at[i]->open_path, &new[i], (size_t)step);
+		if (err && step > 1) {
+			step = 1;
+			err = rp_live_attach_hooks(w->live, pid, at[i]->open_path, &new[i], 1);
+		}
+		if (err) {
+			if (w->o->verbose || t->reason != RP_HOOKS_NOT_PERMITTED)
+				rp_say("can't hook %s in %s of pid %u: %s",
+				       t->engine->hooks[at[i]->hook].function, at[i]->path, pid,
+				       strerror(-err));
+			if (!t->attached)
+				t->reason = RP_HOOKS_NOT_PERMITTED;
+			continue;
+		}
+		for (int k = i; k < i + step; k++) {
+			rp_map_put(&w->hooked, pid, hook_key(new[k].hook, new[k].offset), t);
+			t->attached |= 1ULL << new[k].hook;
+		}
+		t->zmtp_only = false;
+		t->reason = RP_HOOKS_OK;
+		done += step;
+	}
+	return done;
+}
+
+/* Places of one file follow each other. */
+static int hook_match(struct watch *w, struct target *t, uint32_t pid, const struct rp_match *m)
+{
+	const struct rp_hook_place *at[RP_MAX_HOOKS];
+	int n = 0, done = 0;
+
+	for (size_t i = 0; i < m->n_places; i++) {
+		const struct rp_hook_place *p = &m->places[i];
+
+		if (rp_map_get(&w->hooked, pid, hook_key(t->base + p->hook, p->offset)))
+			continue;
+		if (n && (n == RP_MAX_HOOKS || strcmp(p->open_path, at[0]->open_path))) {
+			done += hook_places(w, t, pid, at, n);
+			n = 0;
+		}
+		at[n++] = p;
+	}
+	return done + hook_places(w, t, pid, at, n);
+}
+
 /* Attach what can be attached in one process. Returns how many are new. last:
  * it had its time to load what it needs. */
 static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool last)
 {
 	struct rp_match m = { 0 };
 	struct rp_proc p;
-	int n = 0, err;
+	int n = 0;
 
 	if (w->o->no_hooks || !t->engine->n_hooks)
 		return 0;
@@ -160,28 +223,7 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool la
 		n = read_sockets(w, t, pid);
 		goto cleanup;
 	}
-	for (size_t i = 0; i < m.n_places; i++) {
-		uint32_t hook = t->base + m.places[i].hook;
-
-		if (rp_map_get(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset))
-			continue;
-		err = rp_live_attach_hook(w->live, hook, pid, m.places[i].open_path,
-					  m.places[i].offset);
-		if (err) {
-			if (w->o->verbose || t->reason != RP_HOOKS_NOT_PERMITTED)
-				rp_say("can't hook %s in %s of pid %u: %s",
-				       t->engine->hooks[m.places[i].hook].function,
-				       m.places[i].path, pid, strerror(-err));
-			if (!t->attached)
-				t->reason = RP_HOOKS_NOT_PERMITTED;
-			continue;
-		}
-		rp_map_put(&w->hooked, pid, ((uint64_t)hook << 48) ^ m.places[i].offset, t);
-		t->zmtp_only = false;
-		t->attached |= 1ULL << hook;
-		t->reason = RP_HOOKS_OK;
-		n++;
-	}
+	n = hook_match(w, t, pid, &m);
 	if (!m.n_places && (last || settled(&p)))
 		n += read_sockets(w, t, pid);
 	/* a tree has processes without the library: the first word stays */
@@ -1133,6 +1175,8 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
+	lo.no_uprobe_multi = o->no_uprobe_multi;
+	lo.stats_all = o->account_all;
 	lo.spins = o->sockets;
 	for (unsigned i = 0; i < w->n; i++)
 		lo.spins |= w->t[i].engine->spins;

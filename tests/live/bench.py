@@ -102,7 +102,7 @@ def one_trap(t, how):
     ask_line(srv, n * 50)
     for _ in range(3 if QUICK else 7):
         bare.append(ask_line(srv, n * 50))
-        p = t.probe(srv, args=["--engine", "llamacpp"])
+        p = t.probe(srv, args=["--engine", "llamacpp", "--account-all"])
         a = p.metrics()
         with_.append(ask_line(srv, n))
         time.sleep(0.2)
@@ -167,7 +167,7 @@ def one_flood(t, kind, seconds, rate=50000, size=230, conns=20):
     out = {}
     p = b = None
     if kind == "reqprobe":
-        p = t.probe(srv, itl=False)
+        p = t.probe(srv, args=["--account-all"], itl=False)
     elif kind == "bpftrace":
         b = bpftrace_start(t, [srv.pid], [], t.path(f"bt{len(t.children)}"))
         if b is None:
@@ -353,16 +353,16 @@ def begins_with_push(pids, function):
 def account(t, e, pids, work, what, limit, args=()):
     """One piece of work, watched: what it cost against the engine's CPU time."""
     if args:
-        p = t.probe(e, args=args)
+        p = t.probe(e, args=[*args, "--account-all"])
         accounted(t, p, pids, work, what, limit)
         return
     ms = []
     for _ in range(3):
-        p = t.probe(e)
+        p = t.probe(e, args=["--account-all"])
         ms.append(p.attach_ms() or float("nan"))
         p.stop()
     row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
-    accounted(t, t.probe(e), pids, work, what, limit)
+    accounted(t, t.probe(e, args=["--account-all"]), pids, work, what, limit)
 
 
 def accounted(t, p, pids, work, what, limit):

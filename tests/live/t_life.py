@@ -494,6 +494,62 @@ def attach_time(t):
 
 
 @test(60)
+def hook_links(t):
+    """One link holds all hooks of a file, and no perf event: those would cost each thread switch
+    of the machine. Where the kernel has no such link, perf events see as many calls."""
+    links = lambda p: sorted(re.search(r"link_type:\s+(\S+)", s)[1] for s in
+                             (open(f"/proc/{p.pid}/fdinfo/{fd}").read() for fd in os.listdir(f"/proc/{p.pid}/fdinfo")) if "link_type" in s)
+    kinds = {}
+    for args in ([], ["--no-uprobe-multi"]):
+        srv = t.spawn([os.path.join(BIN, "bench_trap"), "pushed"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        srv.stdout.readline()
+        p = t.probe(srv, args=["--engine", "llamacpp", *args])
+        kinds[len(args)] = [k for k in links(p) if k in ("uprobe_multi", "perf", "perf_event")]
+        srv.stdin.write("5000\n")
+        srv.stdin.flush()
+        srv.stdout.readline()
+        hits = lambda: sum(p.metrics().by("reqprobe_hook_hits_total", "hook").values())
+        wait_for(f"{args}: 5000 calls of the hooked function seen", 5, lambda: hits() >= 5000)
+        t.equal(hits(), 5000, f"{args}: calls seen")
+        p.stop()
+        srv.kill()
+    t.check(kinds[1] and "uprobe_multi" not in kinds[1], f"--no-uprobe-multi: {kinds[1]}")
+    if kinds[0] == kinds[1]:
+        raise Skip("no uprobe_multi here")
+    t.equal(kinds[0], ["uprobe_multi"], "links of hooks")
+
+
+@test(60)
+def bpf_time_is_sampled(t):
+    """The kernel accounts run time, which costs each run, for a second in twenty."""
+    srv = t.paced()
+    on = lambda p: any("bpf-stats" in os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd"))
+    time_of = lambda p: sum(p.metrics().by("reqprobe_bpf_run_seconds_total", "program").values())
+    long = os.environ.get("REQPROBE_LIFE_LONG")    # a whole period: not in every run
+    for args in ([], ["--account-all"]):
+        p = t.probe(srv, args=args)
+        t.check(on(p), f"{args}: not accounted from the start")
+        run_client(t, srv.port, n=8, c=4, max_tokens=20)
+        first = time_of(p)
+        t.check(first > 0, f"{args}: no time")
+        if args:
+            time.sleep(1.5)
+            t.check(on(p), f"{args}: not accounted any more")
+        else:
+            wait_for("the sample's end", 3, lambda: not on(p))
+            a = time_of(p)
+            run_client(t, srv.port, n=8, c=4, max_tokens=20)
+            t.equal(time_of(p), a, "time between two samples")
+            t.check(a >= first, f"{first} s, then {a}")
+            if long:
+                wait_for("the next sample", 21, lambda: on(p))
+                run_client(t, srv.port, n=8, c=4, max_tokens=20)
+                wait_for("its end", 3, lambda: not on(p))
+                t.check(time_of(p) > 3 * a, f"{a} s in the first sample, {time_of(p)} after the second, which stands for 20")
+        p.stop()
+
+
+@test(60)
 def idlest_cpu(t):
     """As a real-time process, which it becomes when an engine leaves it no CPU, it does not
     run where others work, if a CPU is idle, and only where it may run at all."""

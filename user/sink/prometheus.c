@@ -688,11 +688,11 @@ static void own_cost(struct rp_expo *e, const struct rp_stats *s, const struct r
 	/* programs of one name (several objects) share a series, too */
 	rp_expo_family(
 		e, "reqprobe_bpf_run_seconds_total", COUNTER,
-		"Time spent in a BPF program, as the kernel accounts it; it runs in the traced process.");
+		"Time spent in a BPF program, in the traced process: estimated from the second in twenty that the kernel accounts.");
 	for (int which = 0; which < 2; which++) {
 		if (which)
 			rp_expo_family(e, "reqprobe_bpf_runs_total", COUNTER,
-				       "Runs of a BPF program.");
+				       "Runs of a BPF program, estimated in the same way.");
 		for (size_t i = 0; i < x->n_progs; i++) {
 			const struct rp_label l = { "program", x->progs[i].name };
 			uint64_t sum = 0;

@@ -13,6 +13,7 @@
 #include <linux/bpf.h>
 #include <linux/magic.h>
 #include <linux/perf_event.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,9 +40,6 @@
 	INSN(BPF_LD | BPF_DW | BPF_IMM, d, BPF_PSEUDO_MAP_VALUE, 0, fd), INSN(0, 0, 0, 0, off)
 
 #define N_INSNS(a) (sizeof(a) / sizeof((a)[0]))
-
-/* uapi of newer kernels than the headers we may be built with */
-#define RP_TRACE_UPROBE_MULTI 48
 
 #define RP_COOKIE 0x5250
 
@@ -72,7 +70,7 @@ static const struct rp_feature table[RP_FEAT_COUNT] = {
 			     .lost = "engine times: queue, prefill, decode, token counts" },
 	[RP_FEAT_UPROBE_MULTI] = { .name = "uprobe_multi",
 				   .since = "6.6",
-				   .lost = "nothing: not used" },
+				   .lost = "little: perf events hold the hooks, each thread switch of the machine costs more" },
 	[RP_FEAT_PREEMPT_KFUNC] = { .name = "bpf_preempt_disable",
 				    .since = "6.10",
 				    .lost = "a guard that only kernels from 6.13 on need, and those have it" },
@@ -354,20 +352,42 @@ out:
 	return err < 0 ? err : 0;
 }
 
-static int probe_uprobe_multi(char *note, size_t len)
+int rp_uprobe_multi(int prog, uint32_t pid, const char *path, const uint64_t *offsets,
+		    const uint64_t *cookies, uint32_t n)
 {
 	/* the part of union bpf_attr that older headers lack */
-	struct {
+	const struct {
 		uint32_t prog, target, type, flags;
 		uint64_t path, offsets, ref, cookies;
 		uint32_t cnt, uflags, pid, pad;
-	} attr = {};
-	int map = map_new(), prog = -1, link = -1, err;
-	uint64_t off, cookie = RP_COOKIE;
-	char path[64];
+	} attr = {
+		.prog = (uint32_t)prog,
+		.type = RP_TRACE_UPROBE_MULTI,
+		.path = (uint64_t)(uintptr_t)path,
+		.offsets = (uint64_t)(uintptr_t)offsets,
+		.cookies = (uint64_t)(uintptr_t)cookies,
+		.cnt = n,
+		.pid = pid,
+	};
+	int link = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
 
-	(void)note;
-	(void)len;
+	return link < 0 ? -errno : link;
+}
+
+static void *hit(void *arg)
+{
+	target();
+	return arg;
+}
+
+int rp_uprobe_multi_probe(void)
+{
+	const uint64_t cookie = RP_COOKIE;
+	int map = map_new(), prog = -1, link = -1, err;
+	pthread_t other;
+	char path[64];
+	uint64_t off;
+
 	if (map < 0)
 		return map;
 	err = file_offset((const void *)target, path, sizeof(path), &off);
@@ -376,25 +396,28 @@ static int probe_uprobe_multi(char *note, size_t len)
 	err = prog = prog_cookie(map, RP_TRACE_UPROBE_MULTI);
 	if (prog < 0)
 		goto out;
-	attr.prog = (uint32_t)prog;
-	attr.type = RP_TRACE_UPROBE_MULTI;
-	attr.path = (uint64_t)(uintptr_t)path;
-	attr.offsets = (uint64_t)(uintptr_t)&off;
-	attr.cookies = (uint64_t)(uintptr_t)&cookie;
-	attr.cnt = 1;
-	attr.pid = (uint32_t)getpid();
-	link = (int)syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr));
-	if (link < 0) {
-		err = -errno;
+	err = link = rp_uprobe_multi(prog, (uint32_t)getpid(), path, &off, &cookie, 1);
+	if (link < 0)
 		goto out;
-	}
-	target();
+	err = -pthread_create(&other, NULL, hit, NULL);
+	if (err)
+		goto out;
+	pthread_join(other, NULL);
 	err = map_word(map, 0) == RP_COOKIE ? 0 : -ENODATA;
 out:
 	shut(link);
 	shut(prog);
 	close(map);
 	return err < 0 ? err : 0;
+}
+
+static int probe_uprobe_multi(char *note, size_t len)
+{
+	int err = rp_uprobe_multi_probe();
+
+	if (err == -ENODATA)
+		snprintf(note, len, "attached, but it never fired in another thread");
+	return err;
 }
 
 static int probe_preempt(char *note, size_t len)
@@ -593,7 +616,8 @@ static void mark_used(struct rp_feature *f)
 	f[RP_FEAT_RINGBUF].used = yes(f, RP_FEAT_RINGBUF);
 	f[RP_FEAT_TP_BTF].used = yes(f, RP_FEAT_TP_BTF);
 	f[RP_FEAT_RAW_TP].used = yes(f, RP_FEAT_RAW_TP) && !yes(f, RP_FEAT_TP_BTF);
-	f[RP_FEAT_UPROBE].used = yes(f, RP_FEAT_UPROBE);
+	f[RP_FEAT_UPROBE_MULTI].used = yes(f, RP_FEAT_UPROBE_MULTI);
+	f[RP_FEAT_UPROBE].used = yes(f, RP_FEAT_UPROBE) && !yes(f, RP_FEAT_UPROBE_MULTI);
 	f[RP_FEAT_PREEMPT_KFUNC].used = yes(f, RP_FEAT_PREEMPT_KFUNC);
 	f[RP_FEAT_TASK_ITER].used = yes(f, RP_FEAT_TASK_ITER) && other_ns;
 	f[RP_FEAT_BPF_STATS].used = yes(f, RP_FEAT_BPF_STATS);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/perf_event.h>
 #include <signal.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +63,15 @@ struct join {
 	uint64_t age;
 };
 
+/* Run time, sampled: see rp_live_prog_stats() */
+#define RP_ACCT_PROGS 32
+#define RP_ACCT_ON 1000000000ULL
+#define RP_ACCT_EVERY 20000000000ULL
+struct acct {
+	uint64_t ns, cnt;	  /* the kernel's figures when it was switched on */
+	uint64_t sum_ns, sum_cnt; /* up to the end of the last sample */
+};
+
 struct rp_live {
 	struct rp_live_opts o;
 	struct reqprobe_bpf *skel;
@@ -70,10 +80,13 @@ struct rp_live {
 	bool raw;
 	bool socks; /* socket tracepoints instead of system calls */
 	int stats_fd;
-	int look_fd;	   /* program rp_tcp_look, -1 = not on this kernel */
-	uint32_t ns_ino;   /* our pid namespace; 0 = the initial one */
-	uint32_t ns_level; /* and its depth */
-	uint32_t tgid;	   /* this process, as the kernel knows it */
+	pthread_mutex_t acct_lock;
+	struct acct accts[RP_ACCT_PROGS];
+	uint64_t acct_on, acct_to; /* switched on then; runs up to then are in the sums */
+	int look_fd;		   /* program rp_tcp_look, -1 = not on this kernel */
+	uint32_t ns_ino;	   /* our pid namespace; 0 = the initial one */
+	uint32_t ns_level;	   /* and its depth */
+	uint32_t tgid;		   /* this process, as the kernel knows it */
 
 	/* ring buffer, mapped */
 	size_t page, ring_size;
@@ -84,7 +97,8 @@ struct rp_live {
 
 	struct hook_link *hooks;
 	size_t nhooks, hooks_room;
-	int uprobe_type; /* -1 = not looked up yet */
+	bool multi;	 /* hooks are uprobe_multi links, not perf events */
+	int uprobe_type; /* of perf events; -1 = not looked up yet */
 
 	bool clock_sent;
 	int64_t clock_last, clock_told;
@@ -320,6 +334,8 @@ static int rp_load(struct rp_live *l, bool raw, unsigned extras)
 	bpf_program__set_autoload(s->progs.rp_sweep_unix, extras & RP_OPT_SWEEP);
 	bpf_program__set_autoload(s->progs.rp_tcp_look, extras & RP_OPT_LOOK);
 	bpf_map__set_max_entries(s->maps.conn_keys, l->o.max_conns / 4 + 1);
+	if (l->multi)
+		bpf_program__set_expected_attach_type(s->progs.rp_uprobe, RP_TRACE_UPROBE_MULTI);
 	err = reqprobe_bpf__load(s);
 	if (err)
 		rp_unload(l);
@@ -505,6 +521,7 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 	if (l->o.payload_max > RP_PAYLOAD_LIMIT)
 		l->o.payload_max = RP_PAYLOAD_LIMIT;
 	l->stats_fd = l->look_fd = -1;
+	pthread_mutex_init(&l->acct_lock, NULL);
 	l->uprobe_type = -1;
 	err = rp_find_ns(l);
 	if (err) {
@@ -514,6 +531,7 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 		       strerror(-err));
 		goto fail;
 	}
+	l->multi = !o->no_uprobe_multi && !rp_uprobe_multi_probe();
 	l->socks = o->spins && !o->no_tp_btf;
 	err = o->no_tp_btf ? -ENOTSUP : rp_start(l, false);
 	if (err && l->socks) { /* before 6.3 */
@@ -539,8 +557,10 @@ int rp_live_open(const struct rp_live_opts *o, struct rp_live **out, char *errbu
 		rp_say(errbuf, errlen, "the ring buffer could not be mapped: %s", strerror(-err));
 		goto fail;
 	}
-	if (o->stats)
+	if (o->stats) {
 		l->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+		l->acct_on = l->acct_to = rp_now_ns();
+	}
 	*out = l;
 	return 0;
 fail:
@@ -586,6 +606,7 @@ void rp_live_close(struct rp_live *l)
 	if (l->epoll > 0)
 		close(l->epoll);
 	rp_unload(l);
+	pthread_mutex_destroy(&l->acct_lock);
 	free(l);
 }
 
@@ -697,20 +718,26 @@ static int rp_uprobe_type(void)
 
 /*
  * A perf event held by a BPF link: both vanish with our last descriptor, so a
- * crash leaves nothing behind. Never through tracefs, whose probes stay.
+ * crash leaves nothing behind. Never through tracefs, whose probes stay. An event
+ * of a task is dealt with at each of its thread switches, and each switch of the
+ * machine looks whether there is one: only where there is no uprobe_multi.
  */
-static int rp_uprobe_link(struct rp_live *l, uint32_t pid, const char *path, uint64_t offset,
-			  uint32_t hook)
+static int rp_uprobe_link(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
+			  uint64_t offset)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = hook);
 	struct perf_event_attr attr = {
 		.size = sizeof(attr),
-		.type = (uint32_t)l->uprobe_type,
 		.config1 = (uint64_t)(uintptr_t)path,
 		.config2 = offset,
 	};
 	int perf, link, err;
 
+	if (l->uprobe_type < 0)
+		l->uprobe_type = rp_uprobe_type();
+	if (l->uprobe_type < 0)
+		return -ENOTSUP;
+	attr.type = (uint32_t)l->uprobe_type;
 	perf = (int)syscall(SYS_perf_event_open, &attr, (pid_t)pid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 	if (perf < 0)
 		return -errno;
@@ -721,15 +748,24 @@ static int rp_uprobe_link(struct rp_live *l, uint32_t pid, const char *path, uin
 	return err;
 }
 
-int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
-			uint64_t offset)
+int rp_live_attach_hooks(struct rp_live *l, uint32_t pid, const char *path,
+			 const struct rp_live_hook *hooks, size_t n)
 {
+	uint64_t offsets[RP_MAX_HOOKS], cookies[RP_MAX_HOOKS];
 	struct hook_link *p;
 	size_t room;
 	int fd;
 
-	if (hook >= RP_MAX_HOOKS || !pid)
+	if (!pid || !n || n > RP_MAX_HOOKS)
 		return -EINVAL;
+	for (size_t i = 0; i < n; i++) {
+		if (hooks[i].hook >= RP_MAX_HOOKS)
+			return -EINVAL;
+		offsets[i] = hooks[i].offset;
+		cookies[i] = hooks[i].hook;
+	}
+	if (n > 1 && !l->multi)
+		return -ENOTSUP;
 	if (l->nhooks >= RP_MAX_LINKS)
 		return -ENOSPC;
 	if (l->nhooks == l->hooks_room) {
@@ -740,12 +776,9 @@ int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const ch
 		l->hooks = p;
 		l->hooks_room = room;
 	}
-	if (l->uprobe_type < 0) {
-		l->uprobe_type = rp_uprobe_type();
-		if (l->uprobe_type < 0)
-			return -ENOTSUP;
-	}
-	fd = rp_uprobe_link(l, pid, path, offset, hook);
+	fd = l->multi ? rp_uprobe_multi(bpf_program__fd(l->skel->progs.rp_uprobe), pid, path,
+					offsets, cookies, (uint32_t)n) :
+			rp_uprobe_link(l, hooks[0].hook, pid, path, offsets[0]);
 	if (fd < 0)
 		return fd;
 	l->hooks[l->nhooks].pid = pid;
@@ -1076,29 +1109,86 @@ void rp_live_hook_counts(struct rp_live *l, uint64_t *counts, size_t n)
 				    0;
 }
 
+static void rp_prog_figures(const struct bpf_program *p, uint64_t *ns, uint64_t *cnt)
+{
+	struct bpf_prog_info info = {};
+	uint32_t len = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(bpf_program__fd(p), &info, &len))
+		info.run_time_ns = info.run_cnt = 0;
+	*ns = info.run_time_ns;
+	*cnt = info.run_cnt;
+}
+
+static uint64_t rp_since(uint64_t now, uint64_t then)
+{
+	return now > then ? now - then : 0;
+}
+
 size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *st, size_t n)
 {
 	struct bpf_program *p;
 	size_t i = 0;
 
+	pthread_mutex_lock(&l->acct_lock);
 	bpf_object__for_each_program(p, l->skel->obj) {
-		struct bpf_prog_info info = {};
-		uint32_t len = sizeof(info);
-		int fd = bpf_program__fd(p);
+		uint64_t ns, cnt;
 
-		if (fd < 0)
+		if (bpf_program__fd(p) < 0)
 			continue;
-		if (i < n) {
-			st[i].name = bpf_program__name(p);
-			st[i].run_ns = st[i].run_cnt = 0;
-			if (!bpf_obj_get_info_by_fd(fd, &info, &len)) {
-				st[i].run_ns = info.run_time_ns;
-				st[i].run_cnt = info.run_cnt;
+		if (i < n && i < RP_ACCT_PROGS) {
+			const struct acct *a = &l->accts[i];
+
+			st[i] = (struct rp_prog_stat){ bpf_program__name(p), a->sum_ns,
+						       a->sum_cnt };
+			if (l->stats_fd >= 0) {
+				rp_prog_figures(p, &ns, &cnt);
+				st[i].run_ns += rp_since(ns, a->ns);
+				st[i].run_cnt += rp_since(cnt, a->cnt);
 			}
 		}
 		i++;
 	}
-	return i;
+	pthread_mutex_unlock(&l->acct_lock);
+	return i < RP_ACCT_PROGS ? i : RP_ACCT_PROGS;
+}
+
+/* A sample ends, and stands for the time since the last one; or one begins. */
+static void rp_acct_step(struct rp_live *l)
+{
+	uint64_t now = rp_now_ns(), ns, cnt;
+	struct bpf_program *p;
+	double share = 0;
+	size_t i = 0;
+
+	if (!l->o.stats || l->o.stats_all || !l->acct_on ||
+	    now - l->acct_on < (l->stats_fd >= 0 ? RP_ACCT_ON : RP_ACCT_EVERY))
+		return;
+	pthread_mutex_lock(&l->acct_lock);
+	if (l->stats_fd >= 0) {
+		close(l->stats_fd);
+		l->stats_fd = -1;
+		share = (double)(now - l->acct_to) / (double)(now - l->acct_on);
+		l->acct_to = now;
+	} else {
+		l->stats_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+		l->acct_on = now;
+	}
+	bpf_object__for_each_program(p, l->skel->obj) {
+		struct acct *a;
+
+		if (bpf_program__fd(p) < 0)
+			continue;
+		if (i == RP_ACCT_PROGS)
+			break;
+		a = &l->accts[i++];
+		rp_prog_figures(p, &ns, &cnt);
+		a->sum_ns += (uint64_t)((double)rp_since(ns, a->ns) * share);
+		a->sum_cnt += (uint64_t)((double)rp_since(cnt, a->cnt) * share);
+		a->ns = ns;
+		a->cnt = cnt;
+	}
+	pthread_mutex_unlock(&l->acct_lock);
 }
 
 size_t rp_live_memory(const struct rp_live *l)
@@ -1521,6 +1611,7 @@ int rp_live_drain(struct rp_live *l, rp_event_fn fn, void *ctx, size_t budget)
 			return err;
 		n += err;
 	}
+	rp_acct_step(l);
 	rp_prepare_loss(l);
 	prod = __atomic_load_n(l->prod, __ATOMIC_ACQUIRE);
 	while (!budget || drained < budget) {

@@ -20,13 +20,18 @@ struct rp_live_opts {
 	uint32_t ring_bytes;  /* power of two, >= 64 KiB; default 8 MiB */
 	uint32_t payload_max; /* bytes of one call copied to user space; default 256 KiB */
 	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
-	bool stats; /* account BPF run time (bpf_enable_stats); default on */
+	bool stats;	/* sample BPF run time (bpf_enable_stats); default on */
+	bool stats_all; /* all of it, not a twentieth: measuring costs, too */
 	int verbose;
-	bool spins;	/* engines that make very many calls of no interest: follow
+	bool spins;	      /* engines that make very many calls of no interest: follow
 			 * sockets, not system calls, where the kernel can */
-	bool no_tp_btf; /* tests: pretend the kernel refuses tp_btf */
+	bool no_tp_btf;	      /* tests: pretend the kernel refuses tp_btf */
+	bool no_uprobe_multi; /* tests: hold hooks by perf events */
 };
 void rp_live_defaults(struct rp_live_opts *o);
+
+/* BPF_TRACE_UPROBE_MULTI, which older headers than those of 6.6 lack */
+#define RP_TRACE_UPROBE_MULTI 48
 
 /* Every kernel feature in use. `rp_feature_probe` tests behaviour (loads, attaches
  * and, where possible, sees it fire), never a version number. */
@@ -59,6 +64,17 @@ struct rp_feature {
 };
 /* Fills all RP_FEAT_COUNT entries. Never fails as a whole. */
 void rp_feature_probe(struct rp_feature *f);
+/*
+ * Do uprobe_multi links work, limited to a process, in each of its threads? Before
+ * 6.10 they fired in the main thread alone. 0: yes; -errno, -ENODATA: never fired.
+ */
+int rp_uprobe_multi_probe(void);
+/*
+ * A link that runs program `prog` at each of n offsets in a file, in process pid.
+ * Returns its descriptor. Layout: include/uapi/linux/bpf.h, link_create.uprobe_multi.
+ */
+int rp_uprobe_multi(int prog, uint32_t pid, const char *path, const uint64_t *offsets,
+		    const uint64_t *cookies, uint32_t n);
 
 /*
  * Open, size, load and attach everything that is not tied to a process:
@@ -80,14 +96,20 @@ int rp_live_add_listener(struct rp_live *l, uint32_t netns_ino, uint16_t port);
 
 /* The engine's hook table, indexed by hook number. Before any attach. */
 int rp_live_set_hooks(struct rp_live *l, const struct rp_hook_spec *specs, size_t n);
+struct rp_live_hook {
+	uint32_t hook;	 /* its number in the table */
+	uint64_t offset; /* of a function's first instruction in the file, bytes */
+};
+
 /*
- * Attach an entry uprobe for hook number `hook` at `offset` bytes into the file
- * `path` (e.g. /proc/PID/map_files/... or /proc/PID/root/...), for process
- * `pid` only. Held by a link: gone when this process is gone, however it ends.
- * -ENOSPC beyond 4096 links.
+ * Attach entry uprobes in the file `path` (e.g. /proc/PID/map_files/... or
+ * /proc/PID/root/...), for process `pid` only, 1 to RP_MAX_HOOKS of them: all or
+ * none. Held by a link: gone when this process is gone, however it ends. -ENOTSUP
+ * for more than one where the kernel has no uprobe_multi links (6.6): one by one,
+ * then. -ENOSPC beyond 4096 links.
  */
-int rp_live_attach_hook(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
-			uint64_t offset);
+int rp_live_attach_hooks(struct rp_live *l, uint32_t pid, const char *path,
+			 const struct rp_live_hook *hooks, size_t n);
 /* Does it make TCP events? */
 bool rp_live_looks(const struct rp_live *l);
 
@@ -119,9 +141,13 @@ size_t rp_live_backlog(const struct rp_live *l);
 
 struct rp_prog_stat {
 	const char *name;
-	uint64_t run_ns, run_cnt; /* kernel's own accounting; 0 when off */
+	uint64_t run_ns, run_cnt; /* 0 when off; never fall */
 };
-/* Loaded programs. Returns their number; fills at most n. */
+/*
+ * Loaded programs. Returns their number; fills at most n. The kernel's accounting
+ * costs each run (two clocks, a line of memory), so it is on for 1 s of 20, and what
+ * it says then stands for all 20: an estimate, but with stats_all.
+ */
 size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *s, size_t n);
 /* Totals: seen = submitted + lost. */
 void rp_live_loss(struct rp_live *l, struct rp_ev_loss *out);
