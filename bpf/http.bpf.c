@@ -583,10 +583,12 @@ static __noinline int rp_conn_meet(u64 key, u64 ino, u32 pid, u32 tid)
 
 /*
  * NULL: not a stream socket, or one whose life is not worth following. Or it is not
- * `only`, when that is given: what is at hand needs no way by the inode.
+ * `only`, when that is given: what is at hand needs no way by the inode, and no look if
+ * it is `known`.
  */
 static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w, struct sock *only,
-						  struct sock **skp, const bool meet)
+						  struct rp_conn *known, struct sock **skp,
+						  const bool meet)
 {
 	struct file *file = rp_file(fd);
 	struct sock *sk = only;
@@ -607,7 +609,7 @@ static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w
 	}
 	*skp = sk;
 	key = (u64)sk;
-	c = bpf_map_lookup_elem(&conns, &key);
+	c = known ? known : bpf_map_lookup_elem(&conns, &key);
 	if (c && !(c->flags & RP_CONN_UNIX))
 		return c;
 	ino = BPF_CORE_READ(file, f_inode, i_ino);
@@ -619,6 +621,27 @@ static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w
 	if (!meet || rp_conn_meet(key, ino, w->pid, w->tid))
 		return NULL;
 	return bpf_map_lookup_elem(&conns, &key);
+}
+
+/* Who is it, on a connection that may be known: mostly the one who was it before. */
+static __always_inline bool rp_who_has(struct rp_who *w, struct rp_conn *c)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 *pid;
+
+	w->tgid = id >> 32;
+	w->tid = id;
+	w->pid = w->tgid;
+	w->thread = NULL;
+	if (c && c->tgid == w->tgid && !pid_level)
+		return true;
+	pid = rp_watched(w->tgid);
+	if (!pid)
+		return false;
+	w->pid = *pid;
+	if (c)
+		c->tgid = w->tgid;
+	return true;
 }
 
 /* ---- the calls ---- */
@@ -719,7 +742,7 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 		if (ret < 0 || !rp_who(&w))
 			return 0;
 		/* those of known listeners were seen to be established */
-		c = rp_conn_of(ret, &w, NULL, &sk, false);
+		c = rp_conn_of(ret, &w, NULL, NULL, &sk, false);
 		if (!c || c->flags & (RP_CONN_UNIX | RP_CONN_PRE_ATTACH))
 			return 0;
 		e = rp_reserve(RP_CLASS_CONN, sizeof(*e));
@@ -733,7 +756,7 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 	rp_selftest(RP_SELFTEST_EXIT);
 	if (ret || !unix_conns || (int)RP_SYS_ARG1(raw, regs) == RP_SHUT_RD || !rp_who(&w))
 		return 0;
-	c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, NULL, &sk, false);
+	c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, NULL, NULL, &sk, false);
 	if (c)
 		rp_unix_end(c, &w, RP_CONN_LOCAL_FIN, RP_LOCAL_FIN, 0);
 	return 0;
@@ -803,7 +826,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 				   struct sock *only, enum rp_dir dir)
 {
 	struct rp_xfer x;
-	struct rp_conn *c;
+	struct rp_conn *c, *known = NULL;
 	struct rp_who w;
 	struct sock *sk = NULL;
 	u64 nr, entry = 0, a1, a2;
@@ -821,11 +844,23 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 		return 0;
 	if (kind == RP_OP_SHUTDOWN || kind == RP_OP_URING || kind == RP_OP_ACCEPT)
 		return rp_exit_other(regs, ret, op, raw);
-	if (!rp_who(&w))
-		return 0;
-	if (op & RP_OP_TX && w.thread) {
-		entry = w.thread->entry;
-		w.thread->entry = 0;
+	if (sock) {
+		u64 key = (u64)only;
+
+		known = bpf_map_lookup_elem(&conns, &key);
+		if (op & RP_OP_TX && known) {
+			entry = known->entry;
+			known->entry = 0;
+		}
+		if (!rp_who_has(&w, known))
+			return 0;
+	} else {
+		if (!rp_who(&w))
+			return 0;
+		if (op & RP_OP_TX && w.thread) {
+			entry = w.thread->entry;
+			w.thread->entry = 0;
+		}
 	}
 	if (RP_TASK_COMPAT(bpf_get_current_task_btf()))
 		return 0;
@@ -838,7 +873,7 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 			return 0;
 		if (ret != 0 && ret != -RP_EPIPE && ret != -RP_ECONNRESET)
 			return 0;
-		c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, only, &sk, false);
+		c = rp_conn_of(RP_SYS_ARG0(raw, regs), &w, only, known, &sk, false);
 		if (c)
 			rp_unix_end(c, &w, ret ? RP_CONN_PEER_RST : RP_CONN_PEER_FIN,
 				    ret ? RP_PEER_RST : RP_PEER_FIN, -ret);
@@ -849,14 +884,14 @@ static __always_inline int rp_exit(struct pt_regs *regs, long ret, const bool ra
 	x.dir = op & RP_OP_TX ? RP_TX : RP_RX;
 	if (kind == RP_OP_SPLICE) {
 		/* (in, off, out, ...): a socket may be at either end */
-		c = rp_conn_of(a2, &w, only, &sk, true);
+		c = rp_conn_of(a2, &w, only, known, &sk, true);
 		if (!c) {
 			x.dir = RP_RX;
-			c = rp_conn_of(fd, &w, only, &sk, true);
+			c = rp_conn_of(fd, &w, only, known, &sk, true);
 		}
 		kind = RP_OP_UNSEEN;
 	} else {
-		c = rp_conn_of(fd, &w, only, &sk, true);
+		c = rp_conn_of(fd, &w, only, known, &sk, true);
 	}
 	if (!c)
 		return 0;
@@ -1002,19 +1037,22 @@ int BPF_PROG(rp_sock_send, struct sock *sk, int ret, int flags)
 
 /* Each buffer that a send fills; the first is as near to the call as there is. */
 SEC("tp_btf/tcp_sendmsg_locked")
-int BPF_PROG(rp_sock_entry)
+int BPF_PROG(rp_sock_entry, struct sock *sk)
 {
-	struct pt_regs *regs;
-	struct rp_who w;
-	u64 nr;
+	struct task_struct *task = bpf_get_current_task_btf();
+	u64 nr, key = (u64)sk;
+	struct rp_conn *c;
 
-	if (!rp_who(&w) || !w.thread || w.thread->entry)
+	if (!rp_maybe_watched(bpf_get_current_pid_tgid() >> 32) ||
+	    task->flags & (RP_PF_IO_WORKER | RP_PF_KTHREAD))
 		return 0;
-	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	nr = RP_SYS_NR(false, regs);
+	c = bpf_map_lookup_elem(&conns, &key);
+	if (!c || c->entry)
+		return 0;
+	nr = RP_SYS_NR(false, (struct pt_regs *)bpf_task_pt_regs(task));
 	/* else nobody would take it away again */
 	if (nr < RP_NR_LIMIT && rp_ops[nr] & RP_OP_TX)
-		w.thread->entry = bpf_ktime_get_ns();
+		c->entry = bpf_ktime_get_ns();
 	return 0;
 }
 

@@ -39,10 +39,13 @@ struct rp_conn {
 	__u8 proto; /* enum rp_proto */
 	__u8 have;
 	__u16 sweep; /* Unix: last sweep that found it open */
-	__u64 pad[2];
+	/* followed by the tracepoints of sockets: */
+	__u64 entry; /* when the writing call on it began; 0 = none, or unknown */
+	__u32 tgid;  /* the last process that was looked up for it, and is watched */
+	__u32 pad;
 };
 
-/* threads: keyed by global tgid << 32 | tid; one per thread of a watched process */
+/* threads, where system calls are followed: keyed by global tgid << 32 | tid; one per thread of a watched process */
 struct rp_thread {
 	__u64 entry; /* when its present writing call began; 0 = unknown */
 };
