@@ -397,12 +397,11 @@ def large_bodies(t):
             t.check(r["phases"]["receive_ms"] is not None, f"{f}: receive_ms")
 
 
-@test(60)
-def partial_writes_nonblocking(t):
+def partial_writes(t, args):
     """A slow reader: the server's writes are cut and retried; nothing is counted
     twice, and an event's instant is the call that took its last byte."""
     srv = t.paced()
-    p = t.probe(srv)
+    p = t.probe(srv, args=args)
     cl = run_client(t, srv.port, n=4, c=4, max_tokens=300, usage=True, lazy_ms=15, extra={"gap_us": 200, "ttft_us": 2000, "chunk_bytes": 60000})
     recs = p.finish(4)
     stats = srv.stop()
@@ -416,7 +415,19 @@ def partial_writes_nonblocking(t):
             for got, a, b in zip(r["icl_ms"], x["token_ns"], x["token_ns"][1:]):
                 worst = max(worst, abs(got - (b - a) / 1e6))
     t.check(worst < 5, f"a gap is {worst:.3f} ms off")
+    t.check(stats["stalls"] > 0, "no write was cut or refused")
     t.note(f"{stats['stalls']} partial or refused writes, largest gap error {worst * 1e3:.0f} us")
+
+
+@test(60)
+def partial_writes_nonblocking(t):
+    partial_writes(t, [])
+
+
+@test(60)
+def partial_writes_sockets(t):
+    """The same by the tracepoints of sockets."""
+    partial_writes(t, ["--sockets"])
 
 
 @test(60)

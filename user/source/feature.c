@@ -618,6 +618,8 @@ static void mark_used(struct rp_feature *f)
 	f[RP_FEAT_RAW_TP].used = yes(f, RP_FEAT_RAW_TP) && !yes(f, RP_FEAT_TP_BTF);
 	f[RP_FEAT_UPROBE_MULTI].used = yes(f, RP_FEAT_UPROBE_MULTI);
 	f[RP_FEAT_UPROBE].used = yes(f, RP_FEAT_UPROBE) && !yes(f, RP_FEAT_UPROBE_MULTI);
+	if (yes(f, RP_FEAT_UPROBE_MULTI))
+		f[RP_FEAT_UPROBE].lost = "nothing: uprobe_multi does the same";
 	f[RP_FEAT_PREEMPT_KFUNC].used = yes(f, RP_FEAT_PREEMPT_KFUNC);
 	f[RP_FEAT_TASK_ITER].used = yes(f, RP_FEAT_TASK_ITER) && other_ns;
 	f[RP_FEAT_BPF_STATS].used = yes(f, RP_FEAT_BPF_STATS);
