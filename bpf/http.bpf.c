@@ -1006,18 +1006,27 @@ int BPF_PROG(rp_sys_exit, struct pt_regs *regs, long ret)
  * them), splice(2) out of a socket, and the single messages of recvmmsg(2) and
  * sendmmsg(2), which are told cut.
  */
-static __always_inline int rp_sock_moved(struct sock *sk, int ret, enum rp_dir dir)
+static __always_inline struct pt_regs *rp_sock_regs(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
 	/* of all processes of the machine most leave here */
 	if (!rp_maybe_watched(bpf_get_current_pid_tgid() >> 32))
-		return 0;
-	rp_selftest(dir == RP_TX ? RP_SELFTEST_ENTER : RP_SELFTEST_EXIT);
+		return NULL;
 	/* their registers are no system call's */
 	if (task->flags & (RP_PF_IO_WORKER | RP_PF_KTHREAD))
+		return NULL;
+	return (struct pt_regs *)bpf_task_pt_regs(task);
+}
+
+static __always_inline int rp_sock_moved(struct sock *sk, int ret, enum rp_dir dir)
+{
+	struct pt_regs *regs = rp_sock_regs();
+
+	if (!regs)
 		return 0;
-	return rp_exit((struct pt_regs *)bpf_task_pt_regs(task), ret, false, true, sk, dir);
+	rp_selftest(dir == RP_TX ? RP_SELFTEST_ENTER : RP_SELFTEST_EXIT);
+	return rp_exit(regs, ret, false, true, sk, dir);
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -1039,17 +1048,16 @@ int BPF_PROG(rp_sock_send, struct sock *sk, int ret, int flags)
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(rp_sock_entry, struct sock *sk)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = rp_sock_regs();
 	u64 nr, key = (u64)sk;
 	struct rp_conn *c;
 
-	if (!rp_maybe_watched(bpf_get_current_pid_tgid() >> 32) ||
-	    task->flags & (RP_PF_IO_WORKER | RP_PF_KTHREAD))
+	if (!regs)
 		return 0;
 	c = bpf_map_lookup_elem(&conns, &key);
 	if (!c || c->entry)
 		return 0;
-	nr = RP_SYS_NR(false, (struct pt_regs *)bpf_task_pt_regs(task));
+	nr = RP_SYS_NR(false, regs);
 	/* else nobody would take it away again */
 	if (nr < RP_NR_LIMIT && rp_ops[nr] & RP_OP_TX)
 		c->entry = bpf_ktime_get_ns();

@@ -1175,11 +1175,14 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
-	lo.no_uprobe_multi = o->no_uprobe_multi;
 	lo.stats_all = o->account_all;
 	lo.spins = o->sockets;
-	for (unsigned i = 0; i < w->n; i++)
+	lo.no_uprobe_multi = true; /* finding out takes time: only for who has hooks */
+	for (unsigned i = 0; i < w->n; i++) {
 		lo.spins |= w->t[i].engine->spins;
+		lo.no_uprobe_multi &= !w->t[i].engine->n_hooks;
+	}
+	lo.no_uprobe_multi |= o->no_uprobe_multi || o->no_hooks;
 	e = rp_live_open(&lo, &live, err, sizeof(err));
 	if (e) {
 		rp_say("%s", err);

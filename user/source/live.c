@@ -722,8 +722,8 @@ static int rp_uprobe_type(void)
  * of a task is dealt with at each of its thread switches, and each switch of the
  * machine looks whether there is one: only where there is no uprobe_multi.
  */
-static int rp_uprobe_link(struct rp_live *l, uint32_t hook, uint32_t pid, const char *path,
-			  uint64_t offset)
+static int rp_uprobe_link(struct rp_live *l, uint32_t pid, const char *path, uint64_t offset,
+			  uint32_t hook)
 {
 	LIBBPF_OPTS(bpf_link_create_opts, opts, .perf_event.bpf_cookie = hook);
 	struct perf_event_attr attr = {
@@ -778,7 +778,7 @@ int rp_live_attach_hooks(struct rp_live *l, uint32_t pid, const char *path,
 	}
 	fd = l->multi ? rp_uprobe_multi(bpf_program__fd(l->skel->progs.rp_uprobe), pid, path,
 					offsets, cookies, (uint32_t)n) :
-			rp_uprobe_link(l, hooks[0].hook, pid, path, offsets[0]);
+			rp_uprobe_link(l, pid, path, offsets[0], hooks[0].hook);
 	if (fd < 0)
 		return fd;
 	l->hooks[l->nhooks].pid = pid;
@@ -1161,7 +1161,7 @@ static void rp_acct_step(struct rp_live *l)
 	double share = 0;
 	size_t i = 0;
 
-	if (!l->o.stats || l->o.stats_all || !l->acct_on ||
+	if (!l->o.stats || l->o.stats_all ||
 	    now - l->acct_on < (l->stats_fd >= 0 ? RP_ACCT_ON : RP_ACCT_EVERY))
 		return;
 	pthread_mutex_lock(&l->acct_lock);

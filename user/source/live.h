@@ -23,10 +23,11 @@ struct rp_live_opts {
 	bool stats;	/* sample BPF run time (bpf_enable_stats); default on */
 	bool stats_all; /* all of it, not a twentieth: measuring costs, too */
 	int verbose;
-	bool spins;	      /* engines that make very many calls of no interest: follow
-			 * sockets, not system calls, where the kernel can */
+	/* engines that make very many calls of no interest: follow sockets, not
+	 * system calls, where the kernel can */
+	bool spins;
 	bool no_tp_btf;	      /* tests: pretend the kernel refuses tp_btf */
-	bool no_uprobe_multi; /* tests: hold hooks by perf events */
+	bool no_uprobe_multi; /* no hooks will come; or, in tests: hold them by perf events */
 };
 void rp_live_defaults(struct rp_live_opts *o);
 
