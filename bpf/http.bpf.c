@@ -626,13 +626,9 @@ static __always_inline struct rp_conn *rp_conn_of(u32 fd, const struct rp_who *w
 /* Who is it, on a connection that may be known: mostly the one who was it before. */
 static __always_inline bool rp_who_has(struct rp_who *w, struct rp_conn *c)
 {
-	u64 id = bpf_get_current_pid_tgid();
 	u32 *pid;
 
-	w->tgid = id >> 32;
-	w->tid = id;
-	w->pid = w->tgid;
-	w->thread = NULL;
+	rp_who_ids(w);
 	if (c && c->tgid == w->tgid && !pid_level)
 		return true;
 	pid = rp_watched(w->tgid);

@@ -24,16 +24,25 @@ struct rp_who {
 	struct rp_thread *thread; /* NULL when the map is full */
 };
 
-/* One lookup for a thread seen before, where pids are global ones. */
-static __always_inline bool rp_who(struct rp_who *w)
+/* Not yet said: whether it is watched, and its pid where the engine has its own. */
+static __always_inline u64 rp_who_ids(struct rp_who *w)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct rp_thread fresh = {};
-	u32 *pid;
 
 	w->tgid = id >> 32;
 	w->tid = id;
 	w->pid = w->tgid;
+	w->thread = NULL;
+	return id;
+}
+
+/* One lookup for a thread seen before, where pids are global ones. */
+static __always_inline bool rp_who(struct rp_who *w)
+{
+	u64 id = rp_who_ids(w);
+	struct rp_thread fresh = {};
+	u32 *pid;
+
 	if (!rp_maybe_watched(w->tgid))
 		return false;
 	w->thread = bpf_map_lookup_elem(&threads, &id);

@@ -34,7 +34,7 @@ enum {
 	OPT_MAX_CONN,
 	OPT_NO_TP_BTF,
 	OPT_NO_UPROBE_MULTI,
-	OPT_ACCOUNT_ALL,
+	OPT_ACCOUNT_EVERY,
 	OPT_SOCKETS,
 	OPT_HIDE_EVENTS,
 	OPT_ZMTP,
@@ -117,8 +117,9 @@ static const struct argp_option options[] = {
 	{ "no-tp-btf", OPT_NO_TP_BTF, 0, OPTION_HIDDEN, "For tests: use raw tracepoints", 0 },
 	{ "no-uprobe-multi", OPT_NO_UPROBE_MULTI, 0, OPTION_HIDDEN,
 	  "For tests: hold hooks by perf events", 0 },
-	{ "account-all", OPT_ACCOUNT_ALL, 0, OPTION_HIDDEN,
-	  "For measurements: account each run of the BPF programs, not a sample", 0 },
+	{ "account-every", OPT_ACCOUNT_EVERY, "TIME", OPTION_HIDDEN,
+	  "For measurements and tests: account the BPF programs' runs for a second in so many (1s: all)",
+	  0 },
 	{ 0 },
 };
 
@@ -320,8 +321,9 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 	case OPT_NO_UPROBE_MULTI:
 		o->no_uprobe_multi = true;
 		return 0;
-	case OPT_ACCOUNT_ALL:
-		o->account_all = true;
+	case OPT_ACCOUNT_EVERY:
+		if (!parse_time(arg, &o->account_every_s))
+			rp_refuse("--account-every %s: a time above 0, as in 20s", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (st->arg_num == 0 && !strcmp(arg, "doctor")) {

@@ -39,9 +39,10 @@ struct rp_options {
 	const char *iface; /* pcap, or NULL */
 	uint16_t ports[RP_MAX_PORTS];
 	unsigned n_ports;
-	double duration_s; /* 0: until stopped */
-	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, no_uprobe_multi,
-		account_all, sockets, hide_events, zmtp;
+	double duration_s;	/* 0: until stopped */
+	double account_every_s; /* 0: as usual */
+	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, no_uprobe_multi, sockets,
+		hide_events, zmtp;
 	struct rp_log_options log;
 	bool anonymous;
 	const char *anonymous_key; /* file, or NULL */

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cpu.h"
 #include "engine/proc.h"
 #include "lib/caps.h"
 #include "lib/clock.h"
@@ -27,8 +28,6 @@
 #define DRAIN_MS 10
 #define DRAIN_CALM_MS 100
 #define BUSY_EVENTS 512
-#define MAX_PROGS 32
-#define STARVED_NS 300000000ULL
 #define LAST_WORDS_NS 500000000ULL
 #define ORPHANS_NS 5000000000ULL /* a server that ends takes its processes along in this time */
 #define LOOK_NS 500000000ULL
@@ -75,9 +74,7 @@ struct watch {
 	struct rp_map hooked; /* (pid, hook) -> anything */
 	struct late late[LATE_MAX];
 	unsigned n_late;
-	cpu_set_t cpus; /* that it may use, when it is placed on one of them */
-	bool placed;
-	struct rp_prog_stat progs[MAX_PROGS];
+	struct rp_prog_stat progs[RP_LIVE_PROGS];
 	size_t n_progs;
 	struct rp_listener *ls;
 	ssize_t n_ls;
@@ -446,9 +443,9 @@ static char *metrics(void *ctx, enum rp_expo_format format, size_t *len)
 	rp_httpd_stats(w->httpd, &http);
 	x.http = &http;
 	x.lines_dropped = rp_say_dropped() + w->run.term_out.dropped;
-	w->n_progs = rp_live_prog_stats(w->live, w->progs, MAX_PROGS);
+	w->n_progs = rp_live_prog_stats(w->live, w->progs, RP_LIVE_PROGS);
 	x.progs = w->progs;
-	x.n_progs = w->n_progs < MAX_PROGS ? w->n_progs : MAX_PROGS;
+	x.n_progs = w->n_progs < RP_LIVE_PROGS ? w->n_progs : RP_LIVE_PROGS;
 	x.engine = w->t[0].engine->name;
 	x.table = w->t[0].engine;
 	x.jsonl_failed = w->run.jsonl ? rp_jsonl_failed(w->run.jsonl) : 0;
@@ -885,165 +882,50 @@ static bool come_back(struct watch *w)
 	return attach(w) == 0;
 }
 
-/* ---- a CPU for reqprobe ---- */
-
-/*
- * Engines that spin in sched_yield(2) can keep others from a CPU for seconds, at
- * any nice value (seen on 6.18), while the ring fills. Being ready then takes a
- * real-time policy, under which reqprobe still sleeps nearly all the time; should
- * it ever not, RLIMIT_RTTIME ends it.
- */
-static int usual_policy, usual_nice;
-static bool can_hurry_later;
-
-static void on_xcpu(int sig)
-{
-	const struct sched_param p = { 0 };
-
-	(void)sig;
-	sched_setscheduler(getpid(), SCHED_OTHER | SCHED_RESET_ON_FORK, &p);
-}
-
-static bool hurry(void)
-{
-	const struct sched_param p = { .sched_priority = 1 };
-
-	return usual_policy == SCHED_OTHER &&
-	       !sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &p);
-}
-
-/* What hurry() needs later, without capabilities. */
-static void allow_hurry(void)
-{
-	const struct sigaction sa = { .sa_handler = on_xcpu, .sa_flags = SA_RESTART };
-	const struct rlimit prio = { 1, 1 }, busy = { 1000000, RLIM_INFINITY }; /* us */
-
-	usual_policy = sched_getscheduler(0);
-	usual_nice = getpriority(PRIO_PROCESS, 0);
-	if (usual_policy != SCHED_OTHER)
-		return; /* chosen by the user */
-	sigaction(SIGXCPU, &sa, NULL);
-	if (setrlimit(RLIMIT_RTTIME, &busy))
-		usual_policy = -1;
-	can_hurry_later = !setrlimit(RLIMIT_RTPRIO, &prio);
-}
-
-/* Attached. Where engines are known to spin, and it could not be had again, it stays. */
-static void no_hurry(const struct watch *w)
-{
-	const struct sched_param p = { 0 };
-	bool spins = false;
-
-	setpriority(PRIO_PROCESS, 0, usual_nice);
-	for (unsigned i = 0; i < w->n; i++)
-		spins |= w->t[i].engine->spins;
-	if (usual_policy == SCHED_OTHER && (can_hurry_later || !spins))
-		sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &p);
-}
-
-#define PLACE_NS 2000000000ULL
-#define PLACE_TICKS 20 /* of 10 ms each, in that time: less is no reason to move */
-
-/* Where each CPU's idle time stands, in ticks; the number of CPUs told. */
-static size_t idle_ticks(uint64_t *idle, size_t max)
-{
-	static char buf[64 << 10];
-	unsigned long long v, io;
-	unsigned int cpu;
-	ssize_t n;
-	int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0)
-		return 0;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	if (n <= 0)
-		return 0;
-	buf[n] = '\0';
-	memset(idle, 0, max * sizeof(*idle));
-	n = 0;
-	/* the first line is the sum */
-	for (char *l = strchr(buf, '\n'); l && !strncmp(l, "\ncpu", 4); l = strchr(l + 1, '\n')) {
-		if (sscanf(l, "\ncpu%u %*u %*u %*u %llu %llu", &cpu, &v, &io) != 3 || cpu >= max)
-			continue;
-		idle[cpu] = v + io;
-		n = (ssize_t)cpu + 1 > n ? (ssize_t)cpu + 1 : n;
-	}
-	return (size_t)n;
-}
-
-/*
- * A real-time process wakes up where it ran before and takes that CPU from whoever has
- * it, even when another one is idle. So it is put on the idlest of those it may use.
- */
-static void choose_cpu(struct watch *w)
-{
-	static uint64_t before[CPU_SETSIZE], now[CPU_SETSIZE];
-	static size_t known;
-	size_t n, best, at;
-	cpu_set_t one;
-	int cpu;
-
-	if ((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_RR) {
-		if (w->placed)
-			sched_setaffinity(0, sizeof(w->cpus), &w->cpus);
-		w->placed = false;
-		known = 0;
-		return;
-	}
-	if (!w->placed && sched_getaffinity(0, sizeof(w->cpus), &w->cpus))
-		return;
-	n = idle_ticks(now, CPU_SETSIZE);
-	cpu = sched_getcpu();
-	at = cpu < 0 ? 0 : (size_t)cpu;
-	if (n && n == known && at < n) {
-		best = at;
-		for (size_t i = 0; i < n; i++)
-			if (CPU_ISSET(i, &w->cpus) && now[i] - before[i] > now[best] - before[best])
-				best = i;
-		if (best != at && now[best] - before[best] > now[at] - before[at] + PLACE_TICKS) {
-			CPU_ZERO(&one);
-			CPU_SET(best, &one);
-			w->placed |= !sched_setaffinity(0, sizeof(one), &one);
-		}
-	}
-	memcpy(before, now, sizeof(before));
-	known = n;
-}
-
 /* ---- main loop ---- */
+
+static bool spins(const struct watch *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (w->t[i].engine->spins)
+			return true;
+	return false;
+}
+
+static unsigned say_helped(const struct watch *w, unsigned before)
+{
+	enum rp_cpu_level l;
+	unsigned n = rp_cpu_helped(&l);
+
+	if (n != before && w->o->verbose)
+		rp_say("got no CPU for %llu ms: runs as %s for a while",
+		       (l == RP_CPU_HURRY ? RP_CPU_USUAL_LATE_NS : RP_CPU_IDLE_LATE_NS) / 1000000,
+		       l == RP_CPU_HURRY ? "a real-time process (SCHED_RR)" :
+					   "others do (SCHED_OTHER)");
+	return n;
+}
 
 static void loop(struct watch *w)
 {
 	uint64_t end = w->o->duration_s > 0 ? rp_now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
-	uint64_t gone_at = 0, orphans_at = 0, look_at = 0, place_at = 0;
+	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
+	unsigned helped = 0;
 	int n = 0;
-	bool waiting = false, told = false, hurried = false;
+	bool waiting = false, told = false;
 
 	while (!rp_stopping()) {
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16) {
 			unsigned ms = waiting ? 500 : n > BUSY_EVENTS ? DRAIN_MS : DRAIN_CALM_MS;
-			uint64_t late = rp_now_ns() + ms * 1000000ULL;
 
+			rp_cpu_due(rp_now_ns() + ms * 1000000ULL);
 			rp_live_wait(w->live, ms);
-			late = rp_now_ns() > late ? rp_now_ns() - late : 0;
-			if (late > STARVED_NS && !hurried) {
-				bool now = hurry();
-
-				hurried = true;
-				if (w->o->verbose)
-					rp_say("got no CPU for %.1f s%s", (double)late / 1e9,
-					       now ? ": runs as a real-time process (SCHED_RR) from now on" :
-						     ", and may not run as a real-time process (RLIMIT_RTPRIO)");
-			}
 		}
+		rp_cpu_due(rp_now_ns());
+		helped = say_helped(w, helped);
 		n = rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
-		if (rp_now_ns() >= place_at) {
-			choose_cpu(w);
-			place_at = rp_now_ns() + PLACE_NS;
-		}
+		rp_cpu_choose();
 		if (w->n_late)
 			look_now(w);
 		if (rp_hup_taken())
@@ -1139,9 +1021,7 @@ int rp_watch(const struct rp_options *o)
 	 * Getting ready costs about 0.2 s of one core, whoever waits; on a busy
 	 * machine it should not also take long.
 	 */
-	allow_hurry();
-	if (!hurry())
-		setpriority(PRIO_PROCESS, 0, -10);
+	rp_cpu_begin();
 	/* prompts are in this memory: no core file, no ptrace by others */
 	setrlimit(RLIMIT_CORE, &no_core);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -1175,7 +1055,8 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
-	lo.stats_all = o->account_all;
+	if (o->account_every_s > 0)
+		lo.stats_every = (uint64_t)(o->account_every_s * 1e9);
 	lo.spins = o->sockets;
 	lo.no_uprobe_multi = true; /* finding out takes time: only for who has hooks */
 	for (unsigned i = 0; i < w->n; i++) {
@@ -1226,7 +1107,7 @@ int rp_watch(const struct rp_options *o)
 	if (!st)
 		st = attach(w);
 	if (!st) {
-		no_hurry(w);
+		rp_cpu_ready(spins(w));
 		drop_capabilities();
 		for (unsigned i = 0; i < w->n; i++)
 			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,
@@ -1262,6 +1143,7 @@ int rp_watch(const struct rp_options *o)
 		rp_httpd_stop(w->httpd);
 	rp_live_close(live);
 	rp_run_close(&w->run);
+	rp_cpu_end();
 cleanup:
 	for (unsigned i = 0; i < w->n; i++)
 		free(w->t[i].cmdline);

@@ -102,7 +102,7 @@ def one_trap(t, how):
     ask_line(srv, n * 50)
     for _ in range(3 if QUICK else 7):
         bare.append(ask_line(srv, n * 50))
-        p = t.probe(srv, args=["--engine", "llamacpp", "--account-all"])
+        p = t.probe(srv, args=["--engine", "llamacpp", "--account-every", "1s"])
         a = p.metrics()
         with_.append(ask_line(srv, n))
         time.sleep(0.2)
@@ -167,7 +167,7 @@ def one_flood(t, kind, seconds, rate=50000, size=230, conns=20):
     out = {}
     p = b = None
     if kind == "reqprobe":
-        p = t.probe(srv, args=["--account-all"], itl=False)
+        p = t.probe(srv, args=["--account-every", "1s"], itl=False)
     elif kind == "bpftrace":
         b = bpftrace_start(t, [srv.pid], [], t.path(f"bt{len(t.children)}"))
         if b is None:
@@ -353,16 +353,16 @@ def begins_with_push(pids, function):
 def account(t, e, pids, work, what, limit, args=()):
     """One piece of work, watched: what it cost against the engine's CPU time."""
     if args:
-        p = t.probe(e, args=[*args, "--account-all"])
+        p = t.probe(e, args=[*args, "--account-every", "1s"])
         accounted(t, p, pids, work, what, limit)
         return
     ms = []
     for _ in range(3):
-        p = t.probe(e, args=["--account-all"])
+        p = t.probe(e, args=["--account-every", "1s"])
         ms.append(p.attach_ms() or float("nan"))
         p.stop()
     row("attach, median (max)", f"{statistics.median(ms):.0f} ms ({max(ms):.0f})", "< 500 ms", statistics.median(ms) < 500)
-    accounted(t, t.probe(e, args=["--account-all"]), pids, work, what, limit)
+    accounted(t, t.probe(e, args=["--account-every", "1s"]), pids, work, what, limit)
 
 
 def accounted(t, p, pids, work, what, limit):
@@ -412,6 +412,7 @@ class Places:
 
     def __init__(self, client, front=(), back=()):
         self.all = os.sched_getaffinity(0)
+        self.front = list(front)
         cpus = sorted(self.all)
         two = len(cpus) == 2
         self.where = [(p, {cpus[1]}) for p in (client, *front)] + [(p, {cpus[0]}) for p in back] if two and back else []
@@ -423,6 +424,18 @@ class Places:
                     os.sched_setaffinity(int(tid), cpus if fixed else self.all)
                 except ProcessLookupError:
                     pass    # a thread that has ended
+
+    def front_ns(self):
+        """The CPU time of the front end's threads, as the scheduler has it. It swings far less
+        than what a user sees: per token it shows an effect that throughput hides."""
+        total = 0
+        for f in (f for pid in self.front for f in glob.glob(f"/proc/{pid}/task/*/schedstat")):
+            try:
+                with open(f) as x:
+                    total += int(x.read().split()[0])
+            except (ProcessLookupError, FileNotFoundError):
+                pass    # a thread that has ended
+        return total
 
 
 class Load:
@@ -497,9 +510,9 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
             place = places[kind if kind in others else ""]
             place.set(True)
             time.sleep(SETTLE_S * (3 if kind in others else 1))     # it was held
-            start = time.monotonic_ns()
+            start, cpu = time.monotonic_ns(), place.front_ns()
             time.sleep(window)
-            spans.append((i, kind, start, time.monotonic_ns()))
+            spans.append((i, kind, start, time.monotonic_ns(), place.front_ns() - cpu))
             place.set(False)
             if kind in others:
                 loads[kind].hold(True)
@@ -517,17 +530,22 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
     print(file=sys.stderr)
     reqs = {k: x.end() for k, x in loads.items()}
     res = {}
-    for i, kind, start, end in spans:
-        res.setdefault(kind, []).append((i, *in_window(reqs.get(kind) or reqs[""], start, end)))
-    base = {i: (tp, tt) for i, tp, tt in res["none"]}
-    second = {i: (tp, tt) for i, tp, tt in res["none2"]}
+    for i, kind, start, end, cpu in spans:
+        rate, ttft = in_window(reqs.get(kind) or reqs[""], start, end)
+        res.setdefault(kind, []).append((i, rate, ttft, cpu / rate / (end - start) * 1e6))
+    base = {i: x for i, *x in res["none"]}
+    second = {i: x for i, *x in res["none2"]}
     row("rounds", f"{pairs}, windows of {window} s", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)
     row("bare: tokens/s, p50 TTFT", f"{statistics.median(x[1] for x in res['none']):.1f}, {statistics.median(x[2] for x in res['none']):.1f} ms")
+    if any(x[3] for x in res["none"]):
+        row("bare: front end's CPU time a token", f"{statistics.median(x[3] for x in res['none']):.1f} us")
     zero = {}
     for kind in ("none2", "reqprobe", "bpftrace", *others):
         if not res.get(kind):
             continue
-        for j, what in ((1, "throughput"), (2, "p50 TTFT")):
+        for j, what in ((1, "throughput"), (2, "p50 TTFT"), (3, "front end's CPU time a token")):
+            if not all(x[j] for x in res["none"] + res["none2"]):
+                continue
             xs = [x[j] / (base[x[0]][j - 1] if kind == "none2" else (base[x[0]][j - 1] * second[x[0]][j - 1]) ** .5) for x in res[kind]]
             lo, hi = bootstrap(xs, of=trimmed)
             label = f"{kind if kind != 'none2' else 'nothing'} / nothing: {what}, trimmed mean [95 %]"
@@ -536,6 +554,8 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
                 zero[j] = lo, hi
             elif kind == "reqprobe" and margin is None:
                 limit, ok = "includes 1", lo <= 1 <= hi
+            elif kind == "reqprobe" and j == 3:
+                pass    # what it costs is told by accounting
             elif kind == "reqprobe":
                 edge = min(zero[j][0], 1) - margin if j == 1 else max(zero[j][1], 1) + margin
                 limit, ok = (f"> {edge:.3f}", lo > edge) if j == 1 else (f"< {edge:.3f}", hi < edge)

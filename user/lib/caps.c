@@ -28,6 +28,14 @@ int rp_caps_keep(const int *keep, size_t n)
 	return err;
 }
 
+bool rp_caps_have(int cap)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct d[2] = { { 0 }, { 0 } };
+
+	return !syscall(SYS_capget, &h, d) && d[cap / 32].effective >> (cap % 32) & 1;
+}
+
 void rp_thread_begin(const int *keep, size_t n)
 {
 	rp_caps_keep(keep, n);

@@ -4,6 +4,7 @@
 #ifndef REQPROBE_CAPS_H
 #define REQPROBE_CAPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* By number: older headers lack them. */
@@ -14,6 +15,9 @@ enum { RP_CAP_PERFMON = 38, RP_CAP_BPF = 39, RP_CAP_CHECKPOINT_RESTORE = 40 };
  * no others (PR_SET_NO_NEW_PRIVS). Negative errno when it could not drop them.
  */
 int rp_caps_keep(const int *keep, size_t n);
+
+/* Does the calling thread have it, in effect? */
+bool rp_caps_have(int cap);
 
 /* What a helper thread begins with, for it is started while the daemon still has all it
  * needs for the attach: the same, and no haste. */

@@ -64,9 +64,7 @@ struct join {
 };
 
 /* Run time, sampled: see rp_live_prog_stats() */
-#define RP_ACCT_PROGS 32
 #define RP_ACCT_ON 1000000000ULL
-#define RP_ACCT_EVERY 20000000000ULL
 struct acct {
 	uint64_t ns, cnt;	  /* the kernel's figures when it was switched on */
 	uint64_t sum_ns, sum_cnt; /* up to the end of the last sample */
@@ -81,7 +79,7 @@ struct rp_live {
 	bool socks; /* socket tracepoints instead of system calls */
 	int stats_fd;
 	pthread_mutex_t acct_lock;
-	struct acct accts[RP_ACCT_PROGS];
+	struct acct accts[RP_LIVE_PROGS];
 	uint64_t acct_on, acct_to; /* switched on then; runs up to then are in the sums */
 	int look_fd;		   /* program rp_tcp_look, -1 = not on this kernel */
 	uint32_t ns_ino;	   /* our pid namespace; 0 = the initial one */
@@ -180,6 +178,7 @@ void rp_live_defaults(struct rp_live_opts *o)
 	o->max_threads = 16384;
 	o->max_procs = 4096;
 	o->stats = true;
+	o->stats_every = 20000000000ULL;
 }
 
 /* ---- open ---- */
@@ -1136,7 +1135,7 @@ size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *st, size_t n)
 
 		if (bpf_program__fd(p) < 0)
 			continue;
-		if (i < n && i < RP_ACCT_PROGS) {
+		if (i < n && i < RP_LIVE_PROGS) {
 			const struct acct *a = &l->accts[i];
 
 			st[i] = (struct rp_prog_stat){ bpf_program__name(p), a->sum_ns,
@@ -1150,7 +1149,7 @@ size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *st, size_t n)
 		i++;
 	}
 	pthread_mutex_unlock(&l->acct_lock);
-	return i < RP_ACCT_PROGS ? i : RP_ACCT_PROGS;
+	return i < RP_LIVE_PROGS ? i : RP_LIVE_PROGS;
 }
 
 /* A sample ends, and stands for the time since the last one; or one begins. */
@@ -1161,8 +1160,8 @@ static void rp_acct_step(struct rp_live *l)
 	double share = 0;
 	size_t i = 0;
 
-	if (!l->o.stats || l->o.stats_all ||
-	    now - l->acct_on < (l->stats_fd >= 0 ? RP_ACCT_ON : RP_ACCT_EVERY))
+	if (!l->o.stats || l->o.stats_every <= RP_ACCT_ON ||
+	    now - l->acct_on < (l->stats_fd >= 0 ? RP_ACCT_ON : l->o.stats_every))
 		return;
 	pthread_mutex_lock(&l->acct_lock);
 	if (l->stats_fd >= 0) {
@@ -1179,7 +1178,7 @@ static void rp_acct_step(struct rp_live *l)
 
 		if (bpf_program__fd(p) < 0)
 			continue;
-		if (i == RP_ACCT_PROGS)
+		if (i == RP_LIVE_PROGS)
 			break;
 		a = &l->accts[i++];
 		rp_prog_figures(p, &ns, &cnt);

@@ -20,8 +20,8 @@ struct rp_live_opts {
 	uint32_t ring_bytes;  /* power of two, >= 64 KiB; default 8 MiB */
 	uint32_t payload_max; /* bytes of one call copied to user space; default 256 KiB */
 	uint32_t max_conns, max_threads, max_procs; /* BPF map sizes; defaults 65536, 16384, 4096 */
-	bool stats;	/* sample BPF run time (bpf_enable_stats); default on */
-	bool stats_all; /* all of it, not a twentieth: measuring costs, too */
+	bool stats;	      /* sample BPF run time (bpf_enable_stats); default on */
+	uint64_t stats_every; /* a second in so many, ns; default 20 s; 1 s: always, which costs */
 	int verbose;
 	/* engines that make very many calls of no interest: follow sockets, not
 	 * system calls, where the kernel can */
@@ -144,10 +144,11 @@ struct rp_prog_stat {
 	const char *name;
 	uint64_t run_ns, run_cnt; /* 0 when off; never fall */
 };
+#define RP_LIVE_PROGS 32 /* at most */
 /*
  * Loaded programs. Returns their number; fills at most n. The kernel's accounting
- * costs each run (two clocks, a line of memory), so it is on for 1 s of 20, and what
- * it says then stands for all 20: an estimate, but with stats_all.
+ * costs each run (two clocks, a line of memory), so it is on for 1 s of stats_every, and
+ * what it says then stands for all that time: an estimate, unless it is always on.
  */
 size_t rp_live_prog_stats(struct rp_live *l, struct rp_prog_stat *s, size_t n);
 /* Totals: seen = submitted + lost. */
