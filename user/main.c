@@ -25,8 +25,14 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	static char help[] = "--help";
 	struct rp_options o;
 
+	/* help, help VERB */
+	if (argc > 1 && argc < 4 && !strcmp(argv[1], "help")) {
+		argv[1] = argv[argc - 1];
+		argv[argc - 1] = help;
+	}
 	setlocale(LC_CTYPE, "");
 	for (size_t i = 0; argc > 1 && verbs[i].name; i++)
 		if (!strcmp(argv[1], verbs[i].name))

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/find.h"
 #include "given.h"
 #include "otlp/config.h"
 #include "otlp/otlp.h"
@@ -169,7 +170,7 @@ static bool parse_time(const char *s, double *out)
 
 	errno = 0;
 	v = strtod(s, &end);
-	if (errno || end == s || !(v > 0) || v > 1e9)
+	if (errno || end == s || !(v > 0))
 		return false;
 	switch (*end) {
 	case 'h':
@@ -182,13 +183,32 @@ static bool parse_time(const char *s, double *out)
 	default:
 		break;
 	}
-	if (*end)
+	if (*end || v > 1e9)
 		return false;
 	*out = v;
 	return true;
 }
 
 static void help(enum rp_verb verb);
+
+#define WHICH 4 /* told of the engines that could be meant */
+
+static void __attribute__((noreturn)) which_process(void)
+{
+	struct rp_found found[WHICH];
+	ssize_t n = rp_find_engines(found, WHICH);
+	char text[512] = "";
+	size_t len = 0;
+
+	for (ssize_t i = 0; i < n && i < WHICH && len < sizeof(text); i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s %u (%s%s%s)",
+					i ? "," : "; here runs", found[i].pid,
+					found[i].engine->title, found[i].version[0] ? " " : "",
+					found[i].version);
+	rp_refuse("which process? reqprobe --pid PID%s%s; see reqprobe --help", text,
+		  n > WHICH ? " and more" : "");
+}
+
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
 	struct rp_options *o = st->input;
@@ -353,7 +373,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		if (o->iface || o->n_ports)
 			rp_refuse("-i and --port are for reqprobe pcap");
 		if (o->verb == RP_VERB_WATCH && !o->n_pids)
-			rp_refuse("which process? reqprobe --pid PID; see reqprobe --help");
+			which_process();
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -373,7 +393,7 @@ static const struct {
 	[RP_VERB_DOCTOR] = {
 		"reqprobe doctor", "",
 		"Says what can be seen on this machine and of a process, what not, and why. Attaches "
-		"nothing for good.\v"
+		"nothing for good. Without a pid: which engines run here.\v"
 		"Exit status: 0 all that is needed is here, 3 it is not, or not permitted, 4 no such "
 		"process or no listening socket in it. See reqprobe(8).",
 		{ 'p', 'h' }, false,

@@ -333,6 +333,39 @@ def doctor(t):
     t.equal((r.returncode, verdict(r)), (4, f"verdict pid {srv.pid}: nothing to watch, see above"), "doctor without a process")
 
 
+@test(30)
+def engines_found(t):
+    """doctor tells which engines run, each by its topmost process; so does a call without a pid."""
+    exe = t.path("llama-server")
+    shutil.copy(shutil.which("sleep"), exe)
+    # above and below it is something else, and it has a process of its own kind
+    top = t.spawn(["sh", "-c", f"'{exe}' 60 & exec sh -c \"'{exe}' 61 & wait\" & wait"])
+    alone = t.spawn([exe, "62"])
+    up = t.spawn([sys.executable, "-c", f"import os, subprocess, sys, time\nif os.fork(): os.execv({exe!r}, [{exe!r}, '63'])\n"
+                  f"subprocess.run([{exe!r}, '64'])"])
+
+    def running(arg):
+        for p in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{p}/cmdline", "rb") as f:
+                    if f.read().split(b"\0")[:2] == [exe.encode(), arg.encode()]:
+                        return int(p)
+    pids = {}
+    try:
+        for a in ("60", "61", "62", "63", "64"):
+            pids[a] = wait_for(f"{exe} {a}", 5, lambda: running(a))
+        t.equal((pids["62"], pids["63"]), (alone.pid, up.pid), "pids")
+        r = subprocess.run([REQPROBE, "doctor"], capture_output=True, text=True, timeout=30)
+        got = {int(x) for x in re.findall(r"reqprobe --pid (\d+): llama.cpp, does not listen yet", " ".join(r.stdout.split()))}
+        t.equal({a for a, p in pids.items() if p in got}, {"60", "61", "62", "63"}, f"what doctor found: {r.stdout[-600:]}")
+        r = subprocess.run([REQPROBE], capture_output=True, text=True, timeout=30)
+        t.equal((r.returncode, len(r.stderr.splitlines())), (2, 1), "without a pid")
+        t.check(re.search(r"reqprobe --pid PID; here runs \d+ \(", r.stderr), f"without a pid: {r.stderr}")
+    finally:
+        for p in pids.values():
+            os.kill(p, signal.SIGKILL)
+
+
 @test(10)
 def zz_schema(t):
     """Every line of every test against docs/schema."""

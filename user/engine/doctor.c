@@ -18,6 +18,7 @@
 
 #include "engine/doctor.h"
 #include "engine/engine.h"
+#include "engine/find.h"
 #include "engine/proc.h"
 #include "options.h"
 #include "source/live.h"
@@ -298,6 +299,52 @@ static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *
 	namespaces(out, p->pid);
 }
 
+#define SHOW_ENGINES 16
+
+/* Which processes there are to watch. */
+static void engines(FILE *out)
+{
+	struct rp_found found[SHOW_ENGINES];
+	ssize_t n = rp_find_engines(found, SHOW_ENGINES), k;
+	struct rp_listener *l;
+	char where[160];
+	uint32_t *pids;
+	ssize_t tree, tcp;
+
+	fputc('\n', out);
+	if (n < 0)
+		say(out, 0, "engines", "not looked for: %s", strerror((int)-n));
+	if (!n)
+		say(out, 0, "engines",
+		    "none that is known runs here%s; any HTTP/1.1 server can be watched by its pid",
+		    geteuid() ? ", as far as can be seen without root" : "");
+	for (ssize_t i = 0; i < n && i < SHOW_ENGINES; i++) {
+		l = NULL;
+		k = rp_proc_tree(found[i].pid, &pids);
+		if (k > 0) {
+			tree = k;
+			k = rp_proc_listeners(pids, (size_t)tree, &l);
+			free(pids);
+		}
+		/* engines have sockets of their own, too: clients come by TCP if they can */
+		for (tcp = 0; tcp < k && l[tcp].family == AF_UNIX;)
+			tcp++;
+		if (k > 0 && tcp < k)
+			snprintf(where, sizeof(where), "port %u", l[tcp].port);
+		else
+			snprintf(where, sizeof(where), "%s",
+				 k > 0	      ? l[0].path :
+				 k == -EACCES ? "where it listens can't be seen" :
+						"does not listen yet");
+		free(l);
+		say(out, 0, i ? "" : "engines", "reqprobe --pid %" PRIu32 ": %s%s%s, %s",
+		    found[i].pid, found[i].engine->title, found[i].version[0] ? " " : "",
+		    found[i].version, where);
+	}
+	if (n > SHOW_ENGINES)
+		say(out, 0, "", "and %zd more", n - SHOW_ENGINES);
+}
+
 static bool holds(const struct rp_listener *l, ssize_t n, uint32_t pid)
 {
 	while (n > 0)
@@ -409,6 +456,8 @@ int rp_doctor(const uint32_t *pids, size_t n, FILE *out)
 		if (status[i] > worst)
 			worst = status[i];
 	}
+	if (!n)
+		engines(out);
 	fputc('\n', out);
 	if (lacks.required)
 		say(out, 0, "verdict",

@@ -9,8 +9,9 @@
 
 /*
  * Prints the kernel's features, then each process tree (RP_MAX_PIDS at most), and at the
- * end a line for each with what a watch will give. Attaches nothing to the processes. Returns the exit status: 0; 3 a required feature is missing or denied, or
- * a process may not be looked at; 4 a pid does not exist or has no listening socket
+ * end a line for each with what a watch will give; without pids, the engines that run here.
+ * Attaches nothing to the processes. Returns the exit status: 0; 3 a required feature is
+ * missing or denied, or a process may not be looked at; 4 a pid does not exist or has no listening socket
  * in its tree (stronger than 3).
  */
 int rp_doctor(const uint32_t *pids, size_t n, FILE *out);
