@@ -5,12 +5,10 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -23,6 +21,7 @@
 #define SPENT_NS 60000000000ULL /* no hurry for so long once it never slept */
 #define CHOOSE_NS 2000000000ULL
 #define FIRST_CHOICE_TICKS 20 /* of 10 ms each: less tells nothing */
+#define HURRY_US 1000000      /* of CPU without sleep */
 
 /* ---- rules ---- */
 
@@ -39,8 +38,7 @@ static uint64_t patience(const struct rp_cpu_rules *r)
 	return r->level == RP_CPU_IDLE ? RP_CPU_IDLE_LATE_NS : RP_CPU_USUAL_LATE_NS;
 }
 
-/* Did it wait for a CPU too long? A new level counts from its beginning. */
-static bool late(const struct rp_cpu_rules *r, uint64_t now, uint64_t due, uint64_t cpu)
+bool rp_cpu_late(const struct rp_cpu_rules *r, uint64_t now, uint64_t due, uint64_t cpu)
 {
 	uint64_t from = due > r->since ? due : r->since;
 
@@ -51,7 +49,7 @@ enum rp_cpu_level rp_cpu_rule(struct rp_cpu_rules *r, uint64_t now, uint64_t due
 {
 	if (r->level == RP_CPU_HURRY && now < r->no_hurry_until) {
 		go(r, RP_CPU_USUAL, now);
-	} else if (late(r, now, due, cpu) && r->level < r->highest &&
+	} else if (rp_cpu_late(r, now, due, cpu) && r->level < r->highest &&
 		   (r->level + 1 < RP_CPU_HURRY || now >= r->no_hurry_until)) {
 		if (r->level == r->lowest) {
 			r->calm = !r->calm || now - r->fell > AGAIN_NS ? RP_CPU_CALM_NS :
@@ -73,10 +71,10 @@ uint64_t rp_cpu_look_at(const struct rp_cpu_rules *r, uint64_t now, uint64_t due
 
 	if (r->level >= r->highest)
 		at = now + 1000000000;
-	/* it is late, and at work */
+	/* it is late, and at work or asleep */
 	if (at <= now)
 		at = now + RP_CPU_IDLE_LATE_NS;
-	return r->level > r->lowest && fall < at ? fall : at;
+	return r->level > r->lowest && fall > now && fall < at ? fall : at;
 }
 
 unsigned rp_cpu_pick(const uint64_t *idle, uint64_t ticks, const bool *allowed, unsigned n,
@@ -101,78 +99,110 @@ unsigned rp_cpu_pick(const uint64_t *idle, uint64_t ticks, const bool *allowed, 
 	return got;
 }
 
+bool rp_cpu_moved_by_user(const cpu_set_t *set, const cpu_set_t *last, const cpu_set_t *can)
+{
+	cpu_set_t left;
+
+	if (!last)
+		return !CPU_EQUAL(set, can);
+	CPU_AND(&left, last, can);
+	/* all of ours are gone: it may run anywhere now (cpuset(7)) */
+	if (!CPU_COUNT(&left))
+		return !CPU_EQUAL(set, can);
+	return !CPU_EQUAL(set, &left);
+}
+
 /* ---- policies ---- */
 
+static const int policies[] = { SCHED_IDLE, SCHED_OTHER, SCHED_RR };
+
 static struct {
-	bool ours;	  /* the policy may be changed */
-	bool hurry_again; /* later, too */
-	bool leave_idle;
-	bool by_cap; /* limits do not allow it, CAP_SYS_NICE does: the guard keeps that */
+	bool ours; /* the policy may be changed */
+	bool may;  /* by the guard, which for that keeps CAP_SYS_NICE */
 	int nice;
-	pid_t tid;
-	clockid_t clock; /* of its CPU time */
+	pid_t tid, guard_tid;
+	clockid_t clock;       /* of its CPU time */
+	enum rp_cpu_level put; /* its policy, as we set it */
+
 	uint64_t due, cpu;
 	struct rp_cpu_rules rules;
 	unsigned level, helped; /* what rules says, for other threads */
-	volatile sig_atomic_t spent;
+	int spent;		/* RLIMIT_RTTIME was reached */
+
 	pthread_t guard;
-	sem_t stop;
-	bool guarded;
-	/* places */
-	cpu_set_t may, set; /* by the user, by us */
-	bool placed;
+	bool guarded, stop;
+	unsigned hurries; /* rp_cpu_hurry(true) without its false */
+	int asked;	  /* somebody waits for `done` */
+	sem_t wake, done;
+
+	pthread_mutex_t placing;
+	cpu_set_t set, word; /* by us, by the user */
+	bool placed, told;
 	unsigned at;
 	uint64_t looked, next;
-} cpu;
+} cpu = { .placing = PTHREAD_MUTEX_INITIALIZER };
 
 static int set_policy(pid_t tid, enum rp_cpu_level l)
 {
-	static const int policy[] = { SCHED_IDLE, SCHED_OTHER, SCHED_RR };
 	const struct sched_param p = { .sched_priority = l == RP_CPU_HURRY };
 
-	return sched_setscheduler(tid, policy[l] | SCHED_RESET_ON_FORK, &p) ? -errno : 0;
+	return sched_setscheduler(tid, policies[l] | SCHED_RESET_ON_FORK, &p) ? -errno : 0;
+}
+
+static int policy_of(pid_t tid)
+{
+	return sched_getscheduler(tid) & ~SCHED_RESET_ON_FORK;
+}
+
+/* -EBUSY: somebody else has changed it (chrt(1)), and is right. */
+static int put(enum rp_cpu_level l)
+{
+	int e;
+
+	if (policy_of(cpu.tid) != policies[cpu.put])
+		return -EBUSY;
+	e = l == cpu.put ? 0 : set_policy(cpu.tid, l);
+	if (!e)
+		cpu.put = l;
+	return e;
 }
 
 static void on_xcpu(int sig)
 {
+	int e = errno;
+
 	(void)sig;
 	set_policy(cpu.tid, RP_CPU_USUAL);
-	cpu.spent = 1;
+	__atomic_store_n(&cpu.spent, 1, __ATOMIC_RELEASE);
+	errno = e;
 }
 
-/* A soft limit of at least this. */
-static bool limit(int what, rlim_t least)
+/* The kernel adds a second each time that it is reached. */
+static bool limit_hurry(void)
 {
 	struct rlimit l;
 
-	if (getrlimit(what, &l))
+	if (getrlimit(RLIMIT_RTTIME, &l))
 		return false;
-	if (l.rlim_cur >= least)
-		return true;
-	l.rlim_cur = least;
-	if (l.rlim_max < least)
-		l.rlim_max = least;
-	return !setrlimit(what, &l);
+	l.rlim_cur = l.rlim_max < HURRY_US ? l.rlim_max : HURRY_US;
+	return !setrlimit(RLIMIT_RTTIME, &l);
 }
 
 void rp_cpu_begin(void)
 {
 	const struct sigaction sa = { .sa_handler = on_xcpu, .sa_flags = SA_RESTART };
-	const struct rlimit busy = { 1000000, RLIM_INFINITY }; /* us */
 
 	cpu.tid = (pid_t)syscall(SYS_gettid);
 	cpu.nice = getpriority(PRIO_PROCESS, 0);
 	cpu.ours = sched_getscheduler(0) == SCHED_OTHER;
 	if (cpu.ours) {
+		cpu.may = rp_caps_have(CAP_SYS_NICE);
 		sigaction(SIGXCPU, &sa, NULL);
-		cpu.hurry_again = limit(RLIMIT_RTPRIO, 1);
-		cpu.leave_idle = limit(RLIMIT_NICE, (rlim_t)(20 - cpu.nice));
-		cpu.by_cap = !(cpu.hurry_again && cpu.leave_idle) && rp_caps_have(CAP_SYS_NICE);
-		if (cpu.by_cap)
-			cpu.hurry_again = cpu.leave_idle = true;
-		if (!setrlimit(RLIMIT_RTTIME, &busy) && !set_policy(0, RP_CPU_HURRY))
+		if (limit_hurry() && !set_policy(0, RP_CPU_HURRY)) {
+			cpu.put = RP_CPU_HURRY;
 			return;
-		cpu.hurry_again = false;
+		}
+		cpu.may = false;
 	}
 	setpriority(PRIO_PROCESS, 0, -10);
 }
@@ -206,49 +236,60 @@ static unsigned idle_ticks(uint64_t *idle, unsigned max)
 	return n;
 }
 
+/* Puts the thread on these CPUs. True: it was not on one of them. */
+static bool place(const bool *chosen, unsigned n, unsigned at)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (unsigned i = 0; i < n; i++)
+		if (chosen[i])
+			CPU_SET(i, &set);
+	if (sched_setaffinity(cpu.tid, sizeof(set), &set) ||
+	    sched_getaffinity(cpu.tid, sizeof(cpu.set), &cpu.set))
+		return false;
+	cpu.placed = true;
+	return !CPU_ISSET(at, &cpu.set);
+}
+
 /*
  * A thread wakes up where it ran before: of real-time policy it takes that CPU from whoever
  * has it, even when another one is idle; of SCHED_IDLE it waits there. So it is put where
- * idle time is. True: it was on a CPU that it has to leave.
+ * idle time is. What it might have is what the guard has, which is left alone. True: it was on a CPU that it has to leave.
  */
-static bool choose(bool at_once)
+static bool choose_now(unsigned at)
 {
 	static uint64_t before[CPU_SETSIZE], now[CPU_SETSIZE], idle[CPU_SETSIZE];
 	static bool allowed[CPU_SETSIZE], chosen[CPU_SETSIZE];
 	static unsigned known;
-	uint64_t t = rp_now_ns(),
-		 ticks = (t - cpu.looked) / (1000000000 / (uint64_t)sysconf(_SC_CLK_TCK));
-	unsigned n, at = __atomic_load_n(&cpu.at, __ATOMIC_RELAXED);
-	bool one, moved = false;
-	cpu_set_t set;
-	int policy;
+	uint64_t t = rp_now_ns(), tick = 1000000000 / (uint64_t)sysconf(_SC_CLK_TCK),
+		 ticks = (t - cpu.looked) / tick;
+	int policy = policy_of(cpu.tid);
+	bool one = policy == SCHED_RR || policy == SCHED_FIFO, moved = false;
+	cpu_set_t can, set;
+	unsigned n;
 
-	if (cpu.looked && (ticks < FIRST_CHOICE_TICKS || (!at_once && t < cpu.next)))
+	if (sched_getaffinity(cpu.guard_tid, sizeof(can), &can) ||
+	    sched_getaffinity(cpu.tid, sizeof(set), &set))
 		return false;
-	policy = sched_getscheduler(cpu.tid) & ~SCHED_RESET_ON_FORK;
-	one = policy == SCHED_RR || policy == SCHED_FIFO;
-	if (sched_getaffinity(cpu.tid, sizeof(set), &set))
-		return false;
-	/* the user's word, then and now */
-	if (!cpu.placed || !CPU_EQUAL(&set, &cpu.set))
-		cpu.may = set;
-	n = idle_ticks(now, CPU_SETSIZE);
+	if (cpu.told)
+		CPU_AND(&can, &can, &cpu.word);
+	if (rp_cpu_moved_by_user(&set, cpu.placed ? &cpu.set : NULL, &can)) {
+		can = cpu.word = set;
+		cpu.told = true;
+		cpu.placed = false;
+	}
+	n = CPU_COUNT(&can) < 2 ? 0 : idle_ticks(now, CPU_SETSIZE);
 	if (cpu.looked && n && n == known) {
 		for (unsigned i = 0; i < n; i++) {
-			idle[i] = now[i] > before[i] ? now[i] - before[i] : 0;
-			allowed[i] = CPU_ISSET(i, &cpu.may);
+			/* one that comes back has its idle time since the boot */
+			idle[i] = now[i] > before[i] && now[i] - before[i] <= 2 * ticks ?
+					  now[i] - before[i] :
+					  0;
+			allowed[i] = CPU_ISSET(i, &can);
 		}
-		if (rp_cpu_pick(idle, ticks, allowed, n, at, one, chosen)) {
-			CPU_ZERO(&set);
-			for (unsigned i = 0; i < n; i++)
-				if (chosen[i])
-					CPU_SET(i, &set);
-			if (!sched_setaffinity(cpu.tid, sizeof(set), &set)) {
-				moved = !CPU_ISSET(at, &set);
-				cpu.placed = true;
-				cpu.set = set;
-			}
-		}
+		if (rp_cpu_pick(idle, ticks, allowed, n, at, one, chosen))
+			moved = place(chosen, n, at);
 	}
 	memcpy(before, now, sizeof(before));
 	known = n;
@@ -258,91 +299,193 @@ static bool choose(bool at_once)
 	return moved;
 }
 
+/* By the thread itself and, when that is late, by the guard: who comes second leaves it. */
+static bool choose(bool late, unsigned at)
+{
+	bool moved = false;
+	uint64_t t = rp_now_ns();
+
+	if (pthread_mutex_trylock(&cpu.placing))
+		return false;
+	if (!cpu.looked ||
+	    (t - cpu.looked >= FIRST_CHOICE_TICKS * 10000000ULL && (late || t >= cpu.next)))
+		moved = choose_now(at);
+	pthread_mutex_unlock(&cpu.placing);
+	return moved;
+}
+
 void rp_cpu_choose(void)
 {
-	if (!cpu.guarded)
-		choose(false);
+	int at;
+
+	if (!cpu.guarded || !__atomic_load_n(&cpu.guard_tid, __ATOMIC_ACQUIRE))
+		return;
+	at = sched_getcpu();
+	if (at >= 0)
+		choose(false, (unsigned)at);
 }
 
 /* ---- the guard ---- */
 
-static void *guard(void *arg)
+/* Ready to run, and not asleep for a reason of its own? */
+static bool runnable(void)
 {
-	uint64_t due, used, at, now;
-	struct timespec ts;
-	enum rp_cpu_level was;
-	const int nice = CAP_SYS_NICE;
+	char path[64], buf[256], *state;
+	ssize_t n;
+	int fd;
 
-	(void)arg;
-	prctl(PR_SET_NAME, "guard", 0, 0, 0);
-	rp_thread_begin(&nice, cpu.by_cap);
-	set_policy(0, RP_CPU_HURRY);
-	for (;;) {
-		due = __atomic_load_n(&cpu.due, __ATOMIC_ACQUIRE);
-		used = __atomic_load_n(&cpu.cpu, __ATOMIC_RELAXED);
-		used = clock_gettime(cpu.clock, &ts) ?
-			       0 :
-			       (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - used;
-		now = rp_now_ns();
-		if (cpu.spent) {
-			cpu.spent = 0;
-			cpu.rules.no_hurry_until = now + SPENT_NS;
-		}
-		was = cpu.rules.level;
-		/* another place may be help enough */
-		if (choose(late(&cpu.rules, now, due, used)) && was == cpu.rules.lowest)
-			cpu.rules.since = now;
-		if (rp_cpu_rule(&cpu.rules, now, due, used) != was) {
-			set_policy(cpu.tid, cpu.rules.level);
-			__atomic_store_n(&cpu.level, cpu.rules.level, __ATOMIC_RELAXED);
-			__atomic_store_n(&cpu.helped, cpu.rules.helped, __ATOMIC_RELAXED);
-		}
-		at = rp_cpu_look_at(&cpu.rules, now, due);
-		ts = (struct timespec){ .tv_sec = (time_t)(at / 1000000000),
-					.tv_nsec = (long)(at % 1000000000) };
-		if (!sem_clockwait(&cpu.stop, CLOCK_MONOTONIC, &ts))
-			return NULL;
-	}
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", cpu.tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	state = strrchr(buf, ')');
+	return !state || state[1] != ' ' || state[2] == 'R';
 }
 
-void rp_cpu_ready(bool spins)
+static uint64_t cpu_ns(clockid_t clock)
 {
-	sigset_t all, old;
+	struct timespec ts;
 
-	setpriority(PRIO_PROCESS, 0, cpu.nice);
-	if (!cpu.ours)
-		return;
-	if (!cpu.hurry_again) {
-		if (!spins)
-			set_policy(0, RP_CPU_USUAL);
-		return;
+	if (clock_gettime(clock, &ts))
+		return 0;
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* One look; returns when the next one is due. */
+static uint64_t look(struct rp_cpu_rules *r)
+{
+	uint64_t due = __atomic_load_n(&cpu.due, __ATOMIC_ACQUIRE),
+		 used = cpu_ns(cpu.clock) - __atomic_load_n(&cpu.cpu, __ATOMIC_RELAXED),
+		 now = rp_now_ns();
+	struct rp_cpu_rules was;
+
+	if (__atomic_exchange_n(&cpu.spent, 0, __ATOMIC_ACQUIRE)) {
+		r->no_hurry_until = now + SPENT_NS;
+		cpu.put = RP_CPU_USUAL;
 	}
-	cpu.rules.lowest = cpu.leave_idle ? RP_CPU_IDLE : RP_CPU_USUAL;
-	cpu.rules.highest = RP_CPU_HURRY;
-	cpu.rules.level = cpu.level = cpu.rules.lowest;
-	cpu.rules.since = rp_now_ns();
-	rp_cpu_due(cpu.rules.since);
-	if (pthread_getcpuclockid(pthread_self(), &cpu.clock) || sem_init(&cpu.stop, 0, 0)) {
-		set_policy(0, spins ? RP_CPU_HURRY : RP_CPU_USUAL);
-		return;
+	if (__atomic_load_n(&cpu.hurries, __ATOMIC_ACQUIRE)) {
+		put(now < r->no_hurry_until ? RP_CPU_USUAL : RP_CPU_HURRY);
+		r->since = now;
+		return now + 1000000000;
 	}
+	if (rp_cpu_late(r, now, due, used)) {
+		if (!runnable())
+			return now + RP_CPU_IDLE_LATE_NS;
+		/* another place may be help enough */
+		if (choose(true, __atomic_load_n(&cpu.at, __ATOMIC_RELAXED)) &&
+		    r->level == r->lowest)
+			r->since = now;
+	}
+	was = *r;
+	if (put(rp_cpu_rule(r, now, due, used))) {
+		*r = was;
+		return now + 1000000000;
+	}
+	/* it has slept since it hurried */
+	if (was.level == RP_CPU_HURRY && r->level == r->lowest)
+		limit_hurry();
+	__atomic_store_n(&cpu.level, r->level, __ATOMIC_RELAXED);
+	__atomic_store_n(&cpu.helped, r->helped, __ATOMIC_RELAXED);
+	return rp_cpu_look_at(r, now, due);
+}
+
+static void *guard(void *arg)
+{
+	const int nice = CAP_SYS_NICE;
+	struct timespec ts;
+	uint64_t at;
+	int asked;
+
+	(void)arg;
+	rp_thread_begin(&nice, 1);
+	__atomic_store_n(&cpu.guard_tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	/* down only if there is a way back: something may forbid it that is no capability */
+	if (put(RP_CPU_IDLE) || put(RP_CPU_USUAL))
+		cpu.rules.lowest = cpu.rules.level = RP_CPU_USUAL;
+	while (!__atomic_load_n(&cpu.stop, __ATOMIC_ACQUIRE)) {
+		asked = __atomic_exchange_n(&cpu.asked, 0, __ATOMIC_ACQUIRE);
+		at = look(&cpu.rules);
+		if (asked)
+			sem_post(&cpu.done);
+		ts = (struct timespec){ .tv_sec = (time_t)(at / 1000000000),
+					.tv_nsec = (long)(at % 1000000000) };
+		sem_clockwait(&cpu.wake, CLOCK_MONOTONIC, &ts);
+	}
+	put(RP_CPU_USUAL);
+	return NULL;
+}
+
+/* Real-time from its first moment: a thread that spins would not let it begin. */
+static int start_guard(void)
+{
+	const struct sched_param p = { .sched_priority = 1 };
+	sigset_t all, old;
+	pthread_attr_t a;
+	int e;
+
+	if (pthread_attr_init(&a))
+		return -ENOMEM;
+	pthread_attr_setinheritsched(&a, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&a, SCHED_RR);
+	pthread_attr_setschedparam(&a, &p);
 	/* SIGINT and friends are for the main thread */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &old);
-	cpu.guarded = !pthread_create(&cpu.guard, NULL, guard, NULL);
+	e = -pthread_create(&cpu.guard, &a, guard, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	/* without a guard nobody would help */
-	set_policy(0, cpu.guarded ? cpu.rules.level : spins ? RP_CPU_HURRY : RP_CPU_USUAL);
+	pthread_attr_destroy(&a);
+	if (!e)
+		pthread_setname_np(cpu.guard, "guard");
+	return e;
+}
+
+void rp_cpu_ready(void)
+{
+	setpriority(PRIO_PROCESS, 0, cpu.nice);
+	if (!cpu.ours)
+		return;
+	cpu.rules = (struct rp_cpu_rules){
+		.level = RP_CPU_IDLE,
+		.lowest = RP_CPU_IDLE,
+		.highest = RP_CPU_HURRY,
+		.since = rp_now_ns(),
+	};
+	cpu.level = cpu.rules.level;
+	rp_cpu_due(cpu.rules.since);
+	if (cpu.may && !pthread_getcpuclockid(pthread_self(), &cpu.clock) &&
+	    !sem_init(&cpu.wake, 0, 0) && !sem_init(&cpu.done, 0, 0))
+		cpu.guarded = !start_guard();
+	/* with one, it decides */
+	if (!cpu.guarded)
+		set_policy(0, RP_CPU_USUAL);
+}
+
+void rp_cpu_hurry(bool on)
+{
+	if (!cpu.guarded)
+		return;
+	if (on) {
+		if (__atomic_add_fetch(&cpu.hurries, 1, __ATOMIC_RELEASE) > 1)
+			return;
+		__atomic_store_n(&cpu.asked, 1, __ATOMIC_RELEASE);
+		sem_post(&cpu.wake);
+		while (sem_wait(&cpu.done) && errno == EINTR)
+			;
+	} else if (!__atomic_sub_fetch(&cpu.hurries, 1, __ATOMIC_RELEASE)) {
+		rp_cpu_due(rp_now_ns());
+		sem_post(&cpu.wake);
+	}
 }
 
 void rp_cpu_due(uint64_t at)
 {
-	struct timespec ts;
+	int here = sched_getcpu();
 
-	if (!clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts))
-		__atomic_store_n(&cpu.cpu, (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec,
-				 __ATOMIC_RELAXED);
-	__atomic_store_n(&cpu.at, (unsigned)sched_getcpu(), __ATOMIC_RELAXED);
+	__atomic_store_n(&cpu.cpu, cpu_ns(CLOCK_THREAD_CPUTIME_ID), __ATOMIC_RELAXED);
+	__atomic_store_n(&cpu.at, here < 0 ? 0 : (unsigned)here, __ATOMIC_RELAXED);
 	__atomic_store_n(&cpu.due, at, __ATOMIC_RELEASE);
 }
 
@@ -356,8 +499,10 @@ void rp_cpu_end(void)
 {
 	if (!cpu.guarded)
 		return;
-	sem_post(&cpu.stop);
+	__atomic_store_n(&cpu.stop, true, __ATOMIC_RELEASE);
+	sem_post(&cpu.wake);
 	pthread_join(cpu.guard, NULL);
-	sem_destroy(&cpu.stop);
+	sem_destroy(&cpu.wake);
+	sem_destroy(&cpu.done);
 	cpu.guarded = false;
 }

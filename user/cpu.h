@@ -4,12 +4,16 @@
  * so it takes what the engine leaves: SCHED_IDLE, on the CPUs that are idle most. But
  * engines that spin in sched_yield(2) can keep others from a CPU for seconds, at any nice
  * value (seen on 6.18), while the ring fills. So a guard looks after it: a thread of
- * real-time policy that sleeps until the other is late, and then helps it on: to
- * SCHED_OTHER, and if that does not help to SCHED_RR. One per process.
+ * real-time policy that looks now and then whether it is late, and helps it on: to other
+ * CPUs, to SCHED_OTHER, and if that is not enough to SCHED_RR. One per process.
+ *
+ * SCHED_IDLE ranks within a control group (sched(7)), and is inherited: threads that the
+ * calling one starts later would have it, too (none is).
  */
 #ifndef REQPROBE_CPU_H
 #define REQPROBE_CPU_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,27 +31,37 @@ enum rp_cpu_level {
 #define RP_CPU_CALM_MAX_NS 64000000000ULL
 
 /*
- * The calling thread gets ready: it hurries (or, where that is not permitted, is nicer to
- * itself), and may do so again without capabilities. A policy that the user chose for the
- * process is kept, and nothing else here does anything then.
+ * The calling thread gets ready in haste: at RP_CPU_HURRY or, where that is not permitted,
+ * at a nice value of -10. A policy that the user chose for the process is kept, and nothing
+ * but that nice value, until rp_cpu_ready(), is changed then.
  */
 void rp_cpu_begin(void);
 
 /*
- * It is ready: the guard starts, and decides from now on. spins: engines are watched that
- * do; where hurrying could not be had again, it stays so. Signals are blocked in the guard.
+ * It is ready: the guard starts, and decides from now on; where it can't be had, the thread
+ * goes on as SCHED_OTHER. The guard keeps CAP_SYS_NICE, and is not there without: call this
+ * before capabilities are dropped. Limits (RLIMIT_RTPRIO, RLIMIT_NICE) would not do: who has
+ * fewer capabilities than another thread may not change its policy (capabilities(7)).
+ * Signals are blocked in the guard.
  */
-void rp_cpu_ready(bool spins);
+void rp_cpu_ready(void);
+
+/*
+ * From true to false the thread hurries: it holds locks of the engine's (its memory map,
+ * its uprobes), or somebody waits. Pairs may be nested. Without a guard nothing happens.
+ */
+void rp_cpu_hurry(bool on);
 
 /* The calling thread means to be at work again at this time (rp_now_ns()), or is now. */
 void rp_cpu_due(uint64_t at);
 
-/* Now and then: goes where there is idle time. Where there is a guard, it sees to that. */
+/* Now and then: goes where there is idle time. Without a guard it stays where it is put. */
 void rp_cpu_choose(void);
 
 /* How often the guard has helped, and the present level. */
 unsigned rp_cpu_helped(enum rp_cpu_level *level);
 
+/* Ends the guard; the thread is at RP_CPU_USUAL then, or as the user wants it. */
 void rp_cpu_end(void);
 
 /* ---- the guard's rules, without a clock or a thread of their own ---- */
@@ -64,7 +78,10 @@ struct rp_cpu_rules {
 /* What is right at `now`, for a thread that was due at `due` and has used `cpu` ns since. */
 enum rp_cpu_level rp_cpu_rule(struct rp_cpu_rules *r, uint64_t now, uint64_t due, uint64_t cpu);
 
-/* When to look again, if nothing changes. */
+/* Is it late at its level? Times before `since` do not count. */
+bool rp_cpu_late(const struct rp_cpu_rules *r, uint64_t now, uint64_t due, uint64_t cpu);
+
+/* When to look again, if nothing changes; after `now`. */
 uint64_t rp_cpu_look_at(const struct rp_cpu_rules *r, uint64_t now, uint64_t due);
 
 /*
@@ -75,5 +92,12 @@ uint64_t rp_cpu_look_at(const struct rp_cpu_rules *r, uint64_t now, uint64_t due
  */
 unsigned rp_cpu_pick(const uint64_t *idle, uint64_t ticks, const bool *allowed, unsigned n,
 		     unsigned at, bool one, bool *chosen);
+
+/*
+ * The thread's CPUs are `set`, we last set `last` (NULL: never), and `can` is what it might
+ * have: did somebody else say where it is to run? A CPU that goes offline or leaves the
+ * cpuset says nothing.
+ */
+bool rp_cpu_moved_by_user(const cpu_set_t *set, const cpu_set_t *last, const cpu_set_t *can);
 
 #endif

@@ -140,19 +140,28 @@ static uint64_t hook_key(uint32_t hook, uint64_t offset)
  * All in one file: with one link, or one by one where that fails, which tells those
  * that can't be hooked. Returns how many could.
  */
-static int hook_places(struct watch *w, struct target *t, uint32_t pid,
+static int hook_places(struct watch *w, struct target *t, const struct rp_proc *p,
 		       const struct rp_hook_place *const *at, int n)
 {
 	struct rp_live_hook new[RP_MAX_HOOKS];
-	int done = 0, step = n, err;
+	int done = 0, step = n, err = -ENOENT, fd = -1;
+	uint32_t pid = p->pid;
+	char path[32];
 
+	/* the kernel opens it, too: by a descriptor it needs no permission for map_files */
+	for (size_t i = 0; n && i < p->n_objects && fd < 0; i++)
+		if (!strcmp(p->objects[i].open_path, at[0]->open_path))
+			err = fd = rp_object_open(p, &p->objects[i]);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	for (int i = 0; i < n; i++)
 		new[i] = (struct rp_live_hook){ t->base + at[i]->hook, at[i]->offset };
 	for (int i = 0; i < n; i += step) {
-		err = rp_live_attach_hooks(w->live, pid, at[i]->open_path, &new[i], (size_t)step);
+		if (fd >= 0)
+			err = rp_live_attach_hooks(w->live, pid, path, &new[i], (size_t)step);
 		if (err && step > 1) {
 			step = 1;
-			err = rp_live_attach_hooks(w->live, pid, at[i]->open_path, &new[i], 1);
+			if (fd >= 0)
+				err = rp_live_attach_hooks(w->live, pid, path, &new[i], 1);
 		}
 		if (err) {
 			if (w->o->verbose || t->reason != RP_HOOKS_NOT_PERMITTED)
@@ -171,11 +180,14 @@ static int hook_places(struct watch *w, struct target *t, uint32_t pid,
 		t->reason = RP_HOOKS_OK;
 		done += step;
 	}
+	if (fd >= 0)
+		close(fd);
 	return done;
 }
 
 /* Places of one file follow each other. */
-static int hook_match(struct watch *w, struct target *t, uint32_t pid, const struct rp_match *m)
+static int hook_match(struct watch *w, struct target *t, const struct rp_proc *proc,
+		      const struct rp_match *m)
 {
 	const struct rp_hook_place *at[RP_MAX_HOOKS];
 	int n = 0, done = 0;
@@ -183,15 +195,15 @@ static int hook_match(struct watch *w, struct target *t, uint32_t pid, const str
 	for (size_t i = 0; i < m->n_places; i++) {
 		const struct rp_hook_place *p = &m->places[i];
 
-		if (rp_map_get(&w->hooked, pid, hook_key(t->base + p->hook, p->offset)))
+		if (rp_map_get(&w->hooked, proc->pid, hook_key(t->base + p->hook, p->offset)))
 			continue;
 		if (n && (n == RP_MAX_HOOKS || strcmp(p->open_path, at[0]->open_path))) {
-			done += hook_places(w, t, pid, at, n);
+			done += hook_places(w, t, proc, at, n);
 			n = 0;
 		}
 		at[n++] = p;
 	}
-	return done + hook_places(w, t, pid, at, n);
+	return done + hook_places(w, t, proc, at, n);
 }
 
 /* Attach what can be attached in one process. Returns how many are new. last:
@@ -220,7 +232,7 @@ static int hook_process(struct watch *w, struct target *t, uint32_t pid, bool la
 		n = read_sockets(w, t, pid);
 		goto cleanup;
 	}
-	n = hook_match(w, t, pid, &m);
+	n = hook_match(w, t, &p, &m);
 	if (!m.n_places && (last || settled(&p)))
 		n += read_sockets(w, t, pid);
 	/* a tree has processes without the library: the first word stays */
@@ -280,6 +292,7 @@ static void look_now(struct watch *w)
 {
 	uint64_t now = rp_now_ns();
 	unsigned i = 0;
+	bool hurries = false;
 
 	while (i < w->n_late) {
 		struct late *l = &w->late[i];
@@ -289,6 +302,9 @@ static void look_now(struct watch *w)
 			i++;
 			continue;
 		}
+		if (!hurries)
+			rp_cpu_hurry(true);
+		hurries = true;
 		if (t && hook_process(w, t, l->pid, l->tries + 1 == LATE_SOCKETS) > 0)
 			send_session(w, t);
 		if (!t || ++l->tries >= LATE_TRIES) {
@@ -298,21 +314,29 @@ static void look_now(struct watch *w)
 		l->at = now + late_ms[l->tries] * 1000000ULL;
 		i++;
 	}
+	if (hurries)
+		rp_cpu_hurry(false);
 }
 
 /* The process is gone, or is another program now. */
 static void unhook(struct watch *w, uint32_t pid)
 {
 	struct rp_map_slot *s;
+	bool had = false;
 	size_t i = 0;
 
-	rp_live_detach_pid(w->live, pid);
 	while ((s = rp_map_next(&w->hooked, &i))) {
 		if (s->a == pid) {
+			if (!had)
+				rp_cpu_hurry(true);
+			had = true;
 			rp_map_del(&w->hooked, s->a, s->b);
 			i = 0; /* deleting moves entries */
 		}
 	}
+	rp_live_detach_pid(w->live, pid);
+	if (had)
+		rp_cpu_hurry(false);
 }
 
 static bool all_gone(const struct watch *w)
@@ -884,14 +908,6 @@ static bool come_back(struct watch *w)
 
 /* ---- main loop ---- */
 
-static bool spins(const struct watch *w)
-{
-	for (unsigned i = 0; i < w->n; i++)
-		if (w->t[i].engine->spins)
-			return true;
-	return false;
-}
-
 static unsigned say_helped(const struct watch *w, unsigned before)
 {
 	enum rp_cpu_level l;
@@ -920,8 +936,8 @@ static void loop(struct watch *w)
 
 			rp_cpu_due(rp_now_ns() + ms * 1000000ULL);
 			rp_live_wait(w->live, ms);
+			rp_cpu_due(rp_now_ns());
 		}
-		rp_cpu_due(rp_now_ns());
 		helped = say_helped(w, helped);
 		n = rp_live_drain(w->live, on_event, w, 0);
 		rp_run_flush(&w->run);
@@ -946,12 +962,16 @@ static void loop(struct watch *w)
 		}
 		waiting |= told && orphans_at && w->o->wait;
 		if (waiting) {
-			if (rp_now_ns() >= look_at && come_back(w)) {
+			if (rp_now_ns() < look_at)
+				continue;
+			rp_cpu_hurry(true);
+			if (come_back(w)) {
 				waiting = told = false;
 				rp_say("attached to pid %u (%s) again", w->t[0].pid,
 				       w->t[0].engine->name);
 			}
-			look_at = rp_now_ns() >= look_at ? rp_now_ns() + LOOK_NS : look_at;
+			rp_cpu_hurry(false);
+			look_at = rp_now_ns() + LOOK_NS;
 		} else if (all_gone(w)) {
 			/* its sockets are closed after it is said to have exited */
 			gone_at = gone_at ? gone_at : rp_now_ns();
@@ -1107,7 +1127,7 @@ int rp_watch(const struct rp_options *o)
 	if (!st)
 		st = attach(w);
 	if (!st) {
-		rp_cpu_ready(spins(w));
+		rp_cpu_ready();
 		drop_capabilities();
 		for (unsigned i = 0; i < w->n; i++)
 			rp_say("attached to pid %u (%s) in %.0f ms", w->t[i].pid,
@@ -1120,6 +1140,7 @@ int rp_watch(const struct rp_options *o)
 			rp_say("metrics: %s", rp_httpd_url(w->httpd));
 		show_header(w);
 		loop(w);
+		rp_cpu_hurry(true);
 	}
 	rp_live_drain(live, on_event, w, 0);
 	if (!st) {

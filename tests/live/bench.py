@@ -532,7 +532,7 @@ def windows(t, pairs, load, e, pids, hooks, margin, others={}, window=WINDOW_S, 
     res = {}
     for i, kind, start, end, cpu in spans:
         rate, ttft = in_window(reqs.get(kind) or reqs[""], start, end)
-        res.setdefault(kind, []).append((i, rate, ttft, cpu / rate / (end - start) * 1e6))
+        res.setdefault(kind, []).append((i, rate, ttft, cpu / rate / (end - start) * 1e6 if rate else 0))
     base = {i: x for i, *x in res["none"]}
     second = {i: x for i, *x in res["none2"]}
     row("rounds", f"{pairs}, windows of {window} s", "" if QUICK else ">= 30", None if QUICK else pairs >= 30)

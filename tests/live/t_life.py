@@ -523,7 +523,12 @@ def hook_links(t):
 def bpf_time_is_sampled(t):
     """The kernel accounts run time, which costs each run, for a second in twenty."""
     srv = t.paced()
-    on = lambda p: any("bpf-stats" in os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd"))
+    def on(p):
+        for fd in os.listdir(f"/proc/{p.pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):    # it was just closed
+                if "bpf-stats" in os.readlink(f"/proc/{p.pid}/fd/{fd}"):
+                    return True
+        return False
     time_of = lambda p: sum(p.metrics().by("reqprobe_bpf_run_seconds_total", "program").values())
     runs = lambda p: sum(p.metrics().by("reqprobe_bpf_runs_total", "program").values())
     load = lambda: run_client(t, srv.port, n=8, c=4, max_tokens=20)
@@ -547,16 +552,27 @@ def bpf_time_is_sampled(t):
 
     # a sample of 1 s stands for 6
     p = t.probe(srv, args=["--account-every", "6s"])
-    wait_for("the first sample's end", 3, lambda: not on(p))
-    wait_for("the next sample", 7, lambda: on(p))
-    a = runs(p)
-    load()
-    b = runs(p) - a     # so far of this sample, not yet scaled
+    for _ in range(3):
+        wait_for("the sample's end", 3, lambda: not on(p))
+        wait_for("the next sample", 7, lambda: on(p))
+        a = runs(p)
+        load()
+        b = runs(p) - a     # so far of this sample, not yet scaled
+        if on(p):
+            break
     wait_for("its end", 3, lambda: not on(p))
     c = runs(p) - a
     t.check(b > 100 and 4 * b < c < 12 * b, f"{b} runs seen in the second sample, which count as {c}")
     p.stop()
     t.note(f"{b:.0f} runs count as {c:.0f}")
+
+
+CAP_SYS_NICE = 23
+
+
+def has_cap(n):
+    with open("/proc/self/status") as f:
+        return int(re.search(r"CapEff:\s+([0-9a-f]+)", f.read())[1], 16) >> n & 1 == 1
 
 
 @test(60)
@@ -579,7 +595,7 @@ def idlest_cpu(t):
         spin.kill()
         spin.wait()
     os.sched_setscheduler(p.pid, os.SCHED_OTHER, os.sched_param(0))
-    wait_for("free again, no real-time process any more", 8, lambda: os.sched_getaffinity(p.pid) == set(cpus))
+    wait_for("not on one CPU any more, no real-time process as it is", 30, lambda: len(os.sched_getaffinity(p.pid)) > 1)
     os.sched_setaffinity(p.pid, {cpus[0]})
     time.sleep(2.5)
     t.equal(os.sched_getaffinity(p.pid), {cpus[0]}, "the user's word stands")
@@ -592,19 +608,22 @@ def takes_what_is_left(t):
     and rank high) it is helped, records come in time, and it goes back afterwards."""
     srv = t.paced()
     p = t.probe(srv)
-    if "guard" not in [open(f"/proc/{p.pid}/task/{x}/comm").read().strip() for x in os.listdir(f"/proc/{p.pid}/task")]:
-        raise Skip("RLIMIT_RTPRIO can't be raised here, and CAP_SYS_NICE is not there")
+    if not has_cap(CAP_SYS_NICE):
+        raise Skip("no CAP_SYS_NICE")
     policy = lambda: os.sched_getscheduler(p.pid) & ~os.SCHED_RESET_ON_FORK
     wait_for("SCHED_IDLE", 5, lambda: policy() == os.SCHED_IDLE)
+    policies, late = set(), []
     spins = [t.spawn([sys.executable, "-c", f"import os, time\nos.sched_setaffinity(0, {{{c}}})\nos.nice(-20)\n"
                       "end = time.monotonic() + 40\nwhile time.monotonic() < end: pass"]) for c in os.sched_getaffinity(0)]
     wait_for("help", 10, lambda: policy() != os.SCHED_IDLE)
-    late = []
     for n in range(8):
         run_client(t, srv.port, n=1, max_tokens=2)
         at = time.monotonic()
         p.wait_records(n + 1)
         late.append(time.monotonic() - at)
+        policies.add(policy())
+    t.equal([s.poll() for s in spins], [None] * len(spins), "who left it nothing")
+    t.check(policies & {os.SCHED_OTHER, os.SCHED_RR}, f"it ran under {policies}")
     t.check(max(late) < 1.5, f"records came {max(late):.2f} s after the answer")
     for s in spins:
         s.kill()
@@ -638,9 +657,9 @@ def dropped_capabilities(t):
                 out[task] = (re.search(r"Name:\s+(.*)", s)[1], *caps, "NoNewPrivs:\t1" in s)
         return out
     # who makes the page asks the kernel how long programs ran: CAP_BPF; who sees to it that
-    # the main thread gets a CPU may keep CAP_SYS_NICE where limits do not do
-    allowed = {"metrics": {1 << 39}, "guard": {0, 1 << 23}}
-    right = lambda: all(new and eff | prm in allowed.get(name, {0}) for name, eff, prm, new in threads().values())
+    # the main thread gets a CPU changes its policy
+    held = {"metrics": 1 << 39, "guard": 1 << CAP_SYS_NICE}
+    right = lambda: all(new and eff | prm == held.get(name, 0) for name, eff, prm, new in threads().values())
     for when in ("before", "after"):
         end = time.monotonic() + 5
         while not right() and time.monotonic() < end:
@@ -648,7 +667,8 @@ def dropped_capabilities(t):
         t.check(right(), f"{when} a scrape: threads {threads()}")
         t.check(len(threads()) >= 5, f"{when} a scrape: {len(threads())} threads")
         m = p.metrics()
-    t.equal(sorted(n for n, *_ in threads().values() if not n.startswith("log-")), ["guard", "http", "metrics"], "threads")
+    t.equal(sorted(n for n, *_ in threads().values() if not n.startswith("log-")),
+            ["guard"] * has_cap(CAP_SYS_NICE) + ["http", "metrics"], "threads")
     t.check((m.sum("process_open_fds") or 0) > 5, "process_open_fds")
     run_client(t, srv.port, n=2, max_tokens=2)
     t.equal(len(p.finish(2)), 2, "records")

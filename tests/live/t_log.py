@@ -732,6 +732,9 @@ def s3_kill(t):
         gate.open(after, mute)
         load(t, srv, 100)
         p.wait_records(100)
+        # in the file, too, to which they go once a second
+        p.wait_metric("reqprobe_log_records_total", 100)
+        time.sleep(1.5)
         if not gate.stalled.wait(20):
             t.check(False, "no upload was under way")
         if mute:

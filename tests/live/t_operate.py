@@ -100,6 +100,15 @@ def operate_capabilities(t):
         # the functions of this llama-server are hooked, and never called
         t.equal((r["engine"]["name"], r["missing"].get("phases.queue_ms")), ("llamacpp", "hook_silent"), "engine, queue time")
         t.check(r["network"]["rtt_ms"] is not None and r["server_timing"]["ttft_ms"] is not None, f"missing: {r['missing']}")
+    # What the README asks for at least. (Hooks of older kernels are perf events, which may
+    # want CAP_SYS_ADMIN.)
+    if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 10):
+        least = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"]
+        q = t.probe(srv, args=["--require-uprobes"], jsonl=None, prefix=nobody_with(least))
+        run_client(t, srv.port, n=2, max_tokens=2)
+        q.wait_metric("reqprobe_requests_total", 2, end="complete")
+        q.stop()
+        t.equal([l for l in q.stderr_lines() if re.search(r"can't|could not|not permitted", l)], [], f"complaints with {least}")
     # An engine that does not listen yet is tried again (4); what is not permitted is not (3).
     early = t.spawn(["sleep", "60"])
     for caps, want in ((ambient, 4), ([c for c in ambient if c != "CAP_SYS_PTRACE"], 3), ([c for c in ambient if c != "CAP_DAC_READ_SEARCH"], 3)):

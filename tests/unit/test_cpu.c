@@ -142,7 +142,7 @@ static void picks(void **state)
 	bool allowed[4], chosen[4];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+	for (size_t i = 0; i < COUNT_OF(c); i++) {
 		for (int one = 0; one < 2; one++) {
 			const char *want = one ? c[i].idlest : c[i].many;
 			unsigned n = 0, got;
@@ -160,6 +160,46 @@ static void picks(void **state)
 	}
 }
 
+static cpu_set_t cpus(const char *s)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (int i = 0; s[i]; i++)
+		if (s[i] == '1')
+			CPU_SET(i, &set);
+	return set;
+}
+
+static void whose_word_it_is(void **state)
+{
+	static const struct {
+		const char *set, *last, *can; /* last "": we never placed it */
+		bool user;
+	} c[] = {
+		{ "1111", "", "1111", false },
+		{ "0110", "", "1111", true },
+		{ "0110", "0110", "1111", false },
+		/* taskset(1): to elsewhere, to fewer, to all */
+		{ "1000", "0110", "1111", true },
+		{ "0100", "0110", "1111", true },
+		{ "1111", "0110", "1111", true },
+		/* CPU 2 went offline, or out of the cpuset; and came back */
+		{ "0100", "0110", "1101", false },
+		{ "0110", "0110", "1111", false },
+		/* all that we had chosen went: the kernel lets it run anywhere */
+		{ "1001", "0110", "1001", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(c); i++) {
+		cpu_set_t set = cpus(c[i].set), last = cpus(c[i].last), can = cpus(c[i].can);
+
+		if (rp_cpu_moved_by_user(&set, *c[i].last ? &last : NULL, &can) != c[i].user)
+			fail_msg("case %zu", i);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +209,7 @@ int main(void)
 		cmocka_unit_test(spent),
 		cmocka_unit_test(never_above_what_is_permitted),
 		cmocka_unit_test(picks),
+		cmocka_unit_test(whose_word_it_is),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
