@@ -20,6 +20,7 @@
 #define AGAIN_NS 10000000000ULL /* late again so soon: it came down too early */
 #define SPENT_NS 60000000000ULL /* no hurry for so long once it never slept */
 #define CHOOSE_NS 2000000000ULL
+#define FIRST_NS 500000000ULL /* until it is known where idle time is */
 #define FIRST_CHOICE_TICKS 20 /* of 10 ms each: less tells nothing */
 #define HURRY_US 1000000      /* of CPU without sleep */
 
@@ -384,7 +385,7 @@ static uint64_t look(struct rp_cpu_rules *r)
 		*r = was;
 		return now + 1000000000;
 	}
-	/* it has slept since it hurried */
+	/* it has slept while it hurried */
 	if (was.level == RP_CPU_HURRY && r->level == r->lowest)
 		limit_hurry();
 	__atomic_store_n(&cpu.level, r->level, __ATOMIC_RELAXED);
@@ -403,8 +404,8 @@ static void *guard(void *arg)
 	rp_thread_begin(&nice, 1);
 	__atomic_store_n(&cpu.guard_tid, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
 	/* down only if there is a way back: something may forbid it that is no capability */
-	if (put(RP_CPU_IDLE) || put(RP_CPU_USUAL))
-		cpu.rules.lowest = cpu.rules.level = RP_CPU_USUAL;
+	if (put(RP_CPU_IDLE) || put(RP_CPU_HURRY))
+		cpu.rules.lowest = RP_CPU_USUAL;
 	while (!__atomic_load_n(&cpu.stop, __ATOMIC_ACQUIRE)) {
 		asked = __atomic_exchange_n(&cpu.asked, 0, __ATOMIC_ACQUIRE);
 		at = look(&cpu.rules);
@@ -448,9 +449,10 @@ void rp_cpu_ready(void)
 	if (!cpu.ours)
 		return;
 	cpu.rules = (struct rp_cpu_rules){
-		.level = RP_CPU_IDLE,
+		.level = RP_CPU_HURRY,
 		.lowest = RP_CPU_IDLE,
 		.highest = RP_CPU_HURRY,
+		.calm = FIRST_NS,
 		.since = rp_now_ns(),
 	};
 	cpu.level = cpu.rules.level;

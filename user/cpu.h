@@ -38,7 +38,8 @@ enum rp_cpu_level {
 void rp_cpu_begin(void);
 
 /*
- * It is ready: the guard starts, and decides from now on; where it can't be had, the thread
+ * It is ready: the guard starts, and decides from now on, at first to let it hurry until it
+ * is known where idle time is (0.5 s); where it can't be had, the thread
  * goes on as SCHED_OTHER. The guard keeps CAP_SYS_NICE, and is not there without: call this
  * before capabilities are dropped. Limits (RLIMIT_RTPRIO, RLIMIT_NICE) would not do: who has
  * fewer capabilities than another thread may not change its policy (capabilities(7)).

@@ -74,6 +74,7 @@ def log_files(t):
         p = t.probe(srv, args=["--log", d, "--log-compress", how, "--log-rotate-size", "64K", "--log-rotate-time", "2s",
                                "--log-fsync", "50ms" if how == "none" else "never" if how == "gzip=9" else "record"])
         load(t, srv, 400)
+        p.wait_records(400)
         wait_for("rotation by time", 10, lambda: not glob.glob(d + "/.*.partial") and whole_files(d))
         n = len(whole_files(d))
         load(t, srv, 5)
