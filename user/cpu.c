@@ -22,7 +22,8 @@
 #define CHOOSE_NS 2000000000ULL
 #define FIRST_NS 500000000ULL /* until it is known where idle time is */
 #define FIRST_CHOICE_TICKS 20 /* of 10 ms each: less tells nothing */
-#define HURRY_US 1000000      /* of CPU without sleep */
+#define GUARD_NS 500000000ULL
+#define HURRY_US 1000000 /* of CPU without sleep */
 
 /* ---- rules ---- */
 
@@ -164,7 +165,7 @@ static int put(enum rp_cpu_level l)
 		return -EBUSY;
 	e = l == cpu.put ? 0 : set_policy(cpu.tid, l);
 	if (!e)
-		cpu.put = l;
+		__atomic_store_n(&cpu.put, l, __ATOMIC_RELAXED);
 	return e;
 }
 
@@ -173,19 +174,22 @@ static void on_xcpu(int sig)
 	int e = errno;
 
 	(void)sig;
-	set_policy(cpu.tid, RP_CPU_USUAL);
-	__atomic_store_n(&cpu.spent, 1, __ATOMIC_RELEASE);
+	/* else somebody wants it so */
+	if (__atomic_load_n(&cpu.put, __ATOMIC_RELAXED) == RP_CPU_HURRY) {
+		set_policy(cpu.tid, RP_CPU_USUAL);
+		__atomic_store_n(&cpu.spent, 1, __ATOMIC_RELEASE);
+	}
 	errno = e;
 }
 
-/* The kernel adds a second each time that it is reached. */
+/* The kernel adds a second each time that it is reached; at the hard limit it kills. */
 static bool limit_hurry(void)
 {
 	struct rlimit l;
 
-	if (getrlimit(RLIMIT_RTTIME, &l))
+	if (getrlimit(RLIMIT_RTTIME, &l) || l.rlim_max < 2 * HURRY_US)
 		return false;
-	l.rlim_cur = l.rlim_max < HURRY_US ? l.rlim_max : HURRY_US;
+	l.rlim_cur = HURRY_US;
 	return !setrlimit(RLIMIT_RTTIME, &l);
 }
 
@@ -365,7 +369,7 @@ static uint64_t look(struct rp_cpu_rules *r)
 
 	if (__atomic_exchange_n(&cpu.spent, 0, __ATOMIC_ACQUIRE)) {
 		r->no_hurry_until = now + SPENT_NS;
-		cpu.put = RP_CPU_USUAL;
+		__atomic_store_n(&cpu.put, RP_CPU_USUAL, __ATOMIC_RELAXED);
 	}
 	if (__atomic_load_n(&cpu.hurries, __ATOMIC_ACQUIRE)) {
 		put(now < r->no_hurry_until ? RP_CPU_USUAL : RP_CPU_HURRY);
@@ -465,16 +469,30 @@ void rp_cpu_ready(void)
 		set_policy(0, RP_CPU_USUAL);
 }
 
+/* The guard answers at once, unless somebody took its policy away. */
+static struct timespec patience_until(void)
+{
+	uint64_t t = rp_now_ns() + GUARD_NS;
+
+	return (struct timespec){ .tv_sec = (time_t)(t / 1000000000),
+				  .tv_nsec = (long)(t % 1000000000) };
+}
+
 void rp_cpu_hurry(bool on)
 {
+	struct timespec ts;
+
 	if (!cpu.guarded)
 		return;
 	if (on) {
 		if (__atomic_add_fetch(&cpu.hurries, 1, __ATOMIC_RELEASE) > 1)
 			return;
+		while (!sem_trywait(&cpu.done))
+			; /* answers that came too late */
 		__atomic_store_n(&cpu.asked, 1, __ATOMIC_RELEASE);
 		sem_post(&cpu.wake);
-		while (sem_wait(&cpu.done) && errno == EINTR)
+		ts = patience_until();
+		while (sem_clockwait(&cpu.done, CLOCK_MONOTONIC, &ts) && errno == EINTR)
 			;
 	} else if (!__atomic_sub_fetch(&cpu.hurries, 1, __ATOMIC_RELEASE)) {
 		rp_cpu_due(rp_now_ns());
@@ -499,12 +517,17 @@ unsigned rp_cpu_helped(enum rp_cpu_level *level)
 
 void rp_cpu_end(void)
 {
+	struct timespec ts;
+
 	if (!cpu.guarded)
 		return;
 	__atomic_store_n(&cpu.stop, true, __ATOMIC_RELEASE);
 	sem_post(&cpu.wake);
-	pthread_join(cpu.guard, NULL);
-	sem_destroy(&cpu.wake);
-	sem_destroy(&cpu.done);
+	ts = patience_until();
+	/* else it ends with the process */
+	if (!pthread_clockjoin_np(cpu.guard, NULL, CLOCK_MONOTONIC, &ts)) {
+		sem_destroy(&cpu.wake);
+		sem_destroy(&cpu.done);
+	}
 	cpu.guarded = false;
 }

@@ -29,7 +29,9 @@ int main(int argc, char **argv)
 	struct rp_options o;
 
 	/* help, help VERB */
-	if (argc > 1 && argc < 4 && !strcmp(argv[1], "help")) {
+	if (argc > 1 && !strcmp(argv[1], "help")) {
+		if (argc > 3 || (argc == 3 && *argv[2] == '-'))
+			rp_refuse("help: of which verb? reqprobe help VERB");
 		argv[1] = argv[argc - 1];
 		argv[argc - 1] = help;
 	}

@@ -64,7 +64,8 @@ def err_usage(t):
     for verb in ([], ["doctor"], ["replay"], ["rtt"], ["report"]):
         asked = [subprocess.run([REQPROBE, *x], capture_output=True, text=True) for x in (["help", *verb], [*verb, "--help"])]
         t.equal((asked[0].returncode, asked[0].stdout), (0, asked[1].stdout), f"help {' '.join(verb)}")
-    refused(t, 2, ["help", "frobnicate"], what="help for no verb", lines=1)
+    for args in (["frobnicate"], ["--pid"], ["doctor", "x"]):
+        refused(t, 2, ["help", *args], what=f"help {' '.join(args)}", lines=1)
     # each verb's own: how it is called, the options that mean something to it, and no others
     for verb, usage, has, hasnt in (("replay", "FILE", "--itl", "--pid"), ("pcap", "FILE", "--interface", "--pid"),
                                     ("pcap", "-i IFACE --port N", "--ring", "--wait"), ("doctor", "", "--pid", "--jsonl"),

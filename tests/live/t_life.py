@@ -630,6 +630,10 @@ def takes_what_is_left(t):
         s.wait()
     wait_for("SCHED_IDLE again", 70, lambda: policy() == os.SCHED_IDLE)
     p.stop()
+    # where the kernel would kill who hurries for that long, it does not
+    p = t.probe(srv, prefix=["prlimit", "--rttime=20000:20000"])
+    t.equal(policy(), os.SCHED_OTHER, "policy with a hard limit of 20 ms")
+    p.stop()
     t.note(f"records {statistics.median(late):.2f} s after the answer, at most {max(late):.2f}")
 
 

@@ -103,7 +103,7 @@ ssize_t rp_find_engines(struct rp_found *out, size_t max)
 	struct rp_proc p;
 	int err;
 
-	for (ssize_t i = 0; i < n; i++) {
+	for (ssize_t i = 0; v && i < n; i++) {
 		struct rp_found *f;
 
 		if (!v[i].engine || below_another(v, (size_t)n, &v[i]) || (size_t)found++ >= max)
