@@ -21,7 +21,7 @@
 #define SPENT_NS 60000000000ULL /* no hurry for so long once it never slept */
 #define CHOOSE_NS 2000000000ULL
 #define FIRST_NS 500000000ULL /* until it is known where idle time is */
-#define FIRST_CHOICE_TICKS 20 /* of 10 ms each: less tells nothing */
+#define LEAST_NS 200000000ULL /* between two looks: in less, idle time tells nothing */
 #define GUARD_NS 500000000ULL
 #define HURRY_US 1000000 /* of CPU without sleep */
 
@@ -260,7 +260,8 @@ static bool place(const bool *chosen, unsigned n, unsigned at)
 /*
  * A thread wakes up where it ran before: of real-time policy it takes that CPU from whoever
  * has it, even when another one is idle; of SCHED_IDLE it waits there. So it is put where
- * idle time is. What it might have is what the guard has, which is left alone. True: it was on a CPU that it has to leave.
+ * idle time is. What it might have is what the guard has, which is left alone. True: it was
+ * on a CPU that it has to leave.
  */
 static bool choose_now(unsigned at)
 {
@@ -312,8 +313,7 @@ static bool choose(bool late, unsigned at)
 
 	if (pthread_mutex_trylock(&cpu.placing))
 		return false;
-	if (!cpu.looked ||
-	    (t - cpu.looked >= FIRST_CHOICE_TICKS * 10000000ULL && (late || t >= cpu.next)))
+	if (!cpu.looked || (t - cpu.looked >= LEAST_NS && (late || t >= cpu.next)))
 		moved = choose_now(at);
 	pthread_mutex_unlock(&cpu.placing);
 	return moved;
@@ -357,6 +357,12 @@ static uint64_t cpu_ns(clockid_t clock)
 	if (clock_gettime(clock, &ts))
 		return 0;
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static struct timespec timespec_of(uint64_t ns)
+{
+	return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000),
+				  .tv_nsec = (long)(ns % 1000000000) };
 }
 
 /* One look; returns when the next one is due. */
@@ -415,8 +421,7 @@ static void *guard(void *arg)
 		at = look(&cpu.rules);
 		if (asked)
 			sem_post(&cpu.done);
-		ts = (struct timespec){ .tv_sec = (time_t)(at / 1000000000),
-					.tv_nsec = (long)(at % 1000000000) };
+		ts = timespec_of(at);
 		sem_clockwait(&cpu.wake, CLOCK_MONOTONIC, &ts);
 	}
 	put(RP_CPU_USUAL);
@@ -472,10 +477,7 @@ void rp_cpu_ready(void)
 /* The guard answers at once, unless somebody took its policy away. */
 static struct timespec patience_until(void)
 {
-	uint64_t t = rp_now_ns() + GUARD_NS;
-
-	return (struct timespec){ .tv_sec = (time_t)(t / 1000000000),
-				  .tv_nsec = (long)(t % 1000000000) };
+	return timespec_of(rp_now_ns() + GUARD_NS);
 }
 
 void rp_cpu_hurry(bool on)

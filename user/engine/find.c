@@ -20,19 +20,13 @@ static int by_pid(const void *a, const void *b)
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
+/* NULL: none that has more to tell than its sockets. */
 static const struct rp_engine *recognise(const struct rp_proc *p)
 {
-	const struct rp_engine *best = NULL;
-	int score, top = 0;
+	int score;
+	const struct rp_engine *e = rp_recognise(p, &score);
 
-	for (size_t i = 0; rp_engines[i]; i++) {
-		score = rp_engines[i]->n_hooks ? rp_engines[i]->recognise(p) : 0;
-		if (score > top) {
-			top = score;
-			best = rp_engines[i];
-		}
-	}
-	return best;
+	return e && e->n_hooks ? e : NULL;
 }
 
 /* All processes, by pid. Their number or a negative errno. */

@@ -255,12 +255,28 @@ void rp_match_free(struct rp_match *m)
 	m->n_places = 0;
 }
 
+const struct rp_engine *rp_recognise(const struct rp_proc *p, int *score)
+{
+	const struct rp_engine *best = NULL;
+	int s;
+
+	*score = 0;
+	for (size_t i = 0; rp_engines[i]; i++) {
+		s = rp_engines[i]->recognise(p);
+		if (s > *score) {
+			*score = s;
+			best = rp_engines[i];
+		}
+	}
+	return best;
+}
+
 const struct rp_engine *rp_match_engine(const uint32_t *pids, size_t n, uint32_t *pid)
 {
-	const struct rp_engine *best = &rp_engine_generic;
+	const struct rp_engine *best = &rp_engine_generic, *e;
 	int score, top = 0;
 	struct rp_proc p;
-	size_t i, j;
+	size_t i;
 	int err;
 
 	if (pid)
@@ -269,12 +285,10 @@ const struct rp_engine *rp_match_engine(const uint32_t *pids, size_t n, uint32_t
 		err = rp_proc_read(pids[i], &p);
 		if (err && err != -EACCES)
 			continue;
-		for (j = 0; rp_engines[j]; j++) {
-			score = rp_engines[j]->recognise(&p);
-			if (score <= top)
-				continue;
+		e = rp_recognise(&p, &score);
+		if (score > top) {
 			top = score;
-			best = rp_engines[j];
+			best = e;
 			if (pid)
 				*pid = pids[i];
 		}

@@ -134,6 +134,9 @@ struct rp_match {
  * but entry probes (all of ours are). Always fills *m; 0 or -errno. */
 int rp_match_hooks(const struct rp_engine *engine, const struct rp_proc *p, struct rp_match *m);
 void rp_match_free(struct rp_match *m);
+/* Whose process is it, by the highest score of rp_engine's recognise(), the first of
+ * equals; NULL and a score of 0: of none that is known. */
+const struct rp_engine *rp_recognise(const struct rp_proc *p, int *score);
 /* Best engine for a process tree; NULL-safe: generic when nothing better. */
 const struct rp_engine *rp_match_engine(const uint32_t *pids, size_t n, uint32_t *pid);
 
