@@ -101,17 +101,26 @@ unsigned rp_cpu_pick(const uint64_t *idle, uint64_t ticks, const bool *allowed, 
 	return got;
 }
 
-bool rp_cpu_moved_by_user(const cpu_set_t *set, const cpu_set_t *last, const cpu_set_t *can)
+static bool moved_by_user(const struct rp_cpu_places *p, const cpu_set_t *set, const cpu_set_t *can)
 {
 	cpu_set_t left;
 
-	if (!last)
+	if (!p->placed)
 		return !CPU_EQUAL(set, can);
-	CPU_AND(&left, last, can);
+	CPU_AND(&left, &p->set, can);
 	/* all of ours are gone: it may run anywhere now (cpuset(7)) */
-	if (!CPU_COUNT(&left))
-		return !CPU_EQUAL(set, can);
-	return !CPU_EQUAL(set, &left);
+	return !CPU_EQUAL(set, CPU_COUNT(&left) ? &left : can);
+}
+
+void rp_cpu_obey(struct rp_cpu_places *p, const cpu_set_t *set, cpu_set_t *can)
+{
+	if (p->told)
+		CPU_AND(can, can, &p->word);
+	if (!moved_by_user(p, set, can))
+		return;
+	*can = p->word = *set;
+	p->told = true;
+	p->placed = false;
 }
 
 /* ---- policies ---- */
@@ -138,8 +147,7 @@ static struct {
 	sem_t wake, done;
 
 	pthread_mutex_t placing;
-	cpu_set_t set, word; /* by us, by the user */
-	bool placed, told;
+	struct rp_cpu_places places;
 	unsigned at;
 	uint64_t looked, next;
 } cpu = { .placing = PTHREAD_MUTEX_INITIALIZER };
@@ -244,6 +252,7 @@ static unsigned idle_ticks(uint64_t *idle, unsigned max)
 /* Puts the thread on these CPUs. True: it was not on one of them. */
 static bool place(const bool *chosen, unsigned n, unsigned at)
 {
+	struct rp_cpu_places *p = &cpu.places;
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
@@ -251,10 +260,10 @@ static bool place(const bool *chosen, unsigned n, unsigned at)
 		if (chosen[i])
 			CPU_SET(i, &set);
 	if (sched_setaffinity(cpu.tid, sizeof(set), &set) ||
-	    sched_getaffinity(cpu.tid, sizeof(cpu.set), &cpu.set))
+	    sched_getaffinity(cpu.tid, sizeof(p->set), &p->set))
 		return false;
-	cpu.placed = true;
-	return !CPU_ISSET(at, &cpu.set);
+	p->placed = true;
+	return !CPU_ISSET(at, &p->set);
 }
 
 /*
@@ -278,13 +287,7 @@ static bool choose_now(unsigned at)
 	if (sched_getaffinity(cpu.guard_tid, sizeof(can), &can) ||
 	    sched_getaffinity(cpu.tid, sizeof(set), &set))
 		return false;
-	if (cpu.told)
-		CPU_AND(&can, &can, &cpu.word);
-	if (rp_cpu_moved_by_user(&set, cpu.placed ? &cpu.set : NULL, &can)) {
-		can = cpu.word = set;
-		cpu.told = true;
-		cpu.placed = false;
-	}
+	rp_cpu_obey(&cpu.places, &set, &can);
 	n = CPU_COUNT(&can) < 2 ? 0 : idle_ticks(now, CPU_SETSIZE);
 	if (cpu.looked && n && n == known) {
 		for (unsigned i = 0; i < n; i++) {

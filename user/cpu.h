@@ -94,11 +94,16 @@ uint64_t rp_cpu_look_at(const struct rp_cpu_rules *r, uint64_t now, uint64_t due
 unsigned rp_cpu_pick(const uint64_t *idle, uint64_t ticks, const bool *allowed, unsigned n,
 		     unsigned at, bool one, bool *chosen);
 
+struct rp_cpu_places {
+	cpu_set_t set, word; /* by us, by the user */
+	bool placed, told;
+};
+
 /*
- * The thread's CPUs are `set`, we last set `last` (NULL: never), and `can` is what it might
- * have: did somebody else say where it is to run? A CPU that goes offline or leaves the
- * cpuset says nothing.
+ * The thread's CPUs are `set`, and `can` is what it might have: in, by the kernel; out, also
+ * by whoever said where it is to run (taskset(1)), now or at an earlier look. A CPU that goes
+ * offline or leaves the cpuset says nothing.
  */
-bool rp_cpu_moved_by_user(const cpu_set_t *set, const cpu_set_t *last, const cpu_set_t *can);
+void rp_cpu_obey(struct rp_cpu_places *p, const cpu_set_t *set, cpu_set_t *can);
 
 #endif

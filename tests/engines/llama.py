@@ -398,10 +398,10 @@ def hang_up_waiting(t, exe):
 def stripped(t, exe):
     """strip -s on copies of the binary and its libraries: exported symbols stay
     (libllama-server-impl.so); where there are none, socket only, by name."""
-    e, p, recs, dump = main_run(t, exe, True, n=96, copy=True, strip=True)
+    e, p, recs, dump = main_run(t, exe, True, n=48, copy=True, strip=True)
     has = subprocess.run(f"nm -D {e.dir}/lib/*.so* {e.exe} 2>/dev/null | grep -q launch_slot_with_task", shell=True).returncode == 0
     t.note("symbols exported" if has else "no symbols")
-    check_against_answers(t, recs, dump, 96, joined=has)
+    check_against_answers(t, recs, dump, 48, joined=has)
     if not has:
         for r in recs:
             t.equal((r["metrics"]["queue_time_ms"], r["phases"]["queue_ms"]), (None, None), f"{r['x_request_id']}: queue")

@@ -171,32 +171,59 @@ static cpu_set_t cpus(const char *s)
 	return set;
 }
 
+/* The looks of one thread: its CPUs, what the kernel gives it, what it may use; then where we put it. */
 static void whose_word_it_is(void **state)
 {
 	static const struct {
-		const char *set, *last, *can; /* last "": we never placed it */
-		bool user;
-	} c[] = {
-		{ "1111", "", "1111", false },
-		{ "0110", "", "1111", true },
-		{ "0110", "0110", "1111", false },
-		/* taskset(1): to elsewhere, to fewer, to all */
-		{ "1000", "0110", "1111", true },
-		{ "0100", "0110", "1111", true },
-		{ "1111", "0110", "1111", true },
-		/* CPU 2 went offline, or out of the cpuset; and came back */
-		{ "0100", "0110", "1101", false },
-		{ "0110", "0110", "1111", false },
-		/* all that we had chosen went: the kernel lets it run anywhere */
-		{ "1001", "0110", "1001", false },
+		const char *set, *can, *may, *put; /* put "": it stays; set "": where we put it */
+	} c[][6] = {
+		{ { "1111", "1111", "1111", "0110" },
+		  { "", "1111", "1111", "1000" },
+		  { "", "1111", "1111", "" } },
+		/* started with taskset(1) */
+		{ { "0110", "1111", "0110", "0100" },
+		  { "", "1111", "0110", "0110" },
+		  { "", "1111", "0110", "" } },
+		/* taskset(1) later: to elsewhere, to fewer, to all; and it is remembered */
+		{ { "1111", "1111", "1111", "0110" },
+		  { "1001", "1111", "1001", "1000" },
+		  { "", "1111", "1001", "0001" },
+		  { "", "1111", "1001", "" } },
+		{ { "1111", "1111", "1111", "0110" },
+		  { "0100", "1111", "0100", "" },
+		  { "0100", "1111", "0100", "" } },
+		{ { "0110", "1111", "0110", "0100" },
+		  { "1111", "1111", "1111", "0001" },
+		  { "", "1111", "1111", "" } },
+		/* CPU 2 goes offline, or out of the cpuset; and comes back */
+		{ { "1111", "1111", "1111", "0110" },
+		  { "0100", "1101", "1101", "" },
+		  { "0110", "1111", "1111", "1000" },
+		  { "", "1111", "1111", "" } },
+		/* all that we had chosen go: the kernel lets it run anywhere */
+		{ { "1111", "1111", "1111", "0110" },
+		  { "1001", "1001", "1001", "1000" },
+		  { "", "1111", "1111", "" } },
+		/* all that the user had chosen go */
+		{ { "0110", "1111", "0110", "0100" }, { "1001", "1001", "1001", "" } },
 	};
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(c); i++) {
-		cpu_set_t set = cpus(c[i].set), last = cpus(c[i].last), can = cpus(c[i].can);
+		struct rp_cpu_places p = { .placed = false };
 
-		if (rp_cpu_moved_by_user(&set, *c[i].last ? &last : NULL, &can) != c[i].user)
-			fail_msg("case %zu", i);
+		for (size_t k = 0; k < COUNT_OF(c[i]) && c[i][k].set; k++) {
+			cpu_set_t set = *c[i][k].set ? cpus(c[i][k].set) : p.set,
+				  can = cpus(c[i][k].can), may = cpus(c[i][k].may);
+
+			rp_cpu_obey(&p, &set, &can);
+			if (!CPU_EQUAL(&can, &may))
+				fail_msg("case %zu, look %zu", i, k);
+			if (*c[i][k].put) {
+				p.set = cpus(c[i][k].put);
+				p.placed = true;
+			}
+		}
 	}
 }
 
