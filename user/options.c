@@ -163,30 +163,34 @@ bool rp_parse_size(const char *s, const char *units, uint64_t min, uint64_t max,
 	return true;
 }
 
-static bool parse_time(const char *s, double *out)
+bool rp_parse_time(const char *s, int64_t min_ns, int64_t max_ns, int64_t *ns)
 {
+	static const struct {
+		const char *unit;
+		double ns;
+	} units[] = { { "", 1e9 },   { "us", 1e3 },   { "ms", 1e6 },   { "s", 1e9 },
+		      { "m", 60e9 }, { "h", 3600e9 }, { "d", 86400e9 } };
+	size_t digits;
 	char *end;
 	double v;
 
+	/* strtod takes signs, hex, exponents and inf as well */
+	digits = strspn(s, "0123456789.");
 	errno = 0;
 	v = strtod(s, &end);
-	if (errno || end == s || !(v > 0))
+	if (errno || !digits || end != s + digits)
 		return false;
-	switch (*end) {
-	case 'h':
-		v *= 60; /* fall through */
-	case 'm':
-		v *= 60; /* fall through */
-	case 's':
-		end++;
-		break;
-	default:
-		break;
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
+		if (strcmp(end, units[i].unit) != 0)
+			continue;
+		v = v * units[i].ns + .5;
+		if (!(v >= (double)min_ns && v < 0x1p63) || (int64_t)v < min_ns ||
+		    (int64_t)v > max_ns)
+			return false;
+		*ns = (int64_t)v;
+		return true;
 	}
-	if (*end || v > 1e9)
-		return false;
-	*out = v;
-	return true;
+	return false;
 }
 
 static void help(enum rp_verb verb);
@@ -267,7 +271,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->record_raw = key == OPT_RECORD_RAW;
 		return 0;
 	case OPT_DURATION:
-		if (!parse_time(arg, &o->duration_s))
+		if (!rp_parse_time(arg, 1, RP_TIME_MAX_NS, &o->duration_ns))
 			rp_refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
 	case OPT_ITL:
@@ -342,7 +346,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->no_uprobe_multi = true;
 		return 0;
 	case OPT_ACCOUNT_EVERY:
-		if (!parse_time(arg, &o->account_every_s))
+		if (!rp_parse_time(arg, 1, RP_TIME_MAX_NS, &o->account_every_ns))
 			rp_refuse("--account-every %s: a time above 0, as in 20s", arg);
 		return 0;
 	case ARGP_KEY_ARG:

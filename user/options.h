@@ -39,8 +39,8 @@ struct rp_options {
 	const char *iface; /* pcap, or NULL */
 	uint16_t ports[RP_MAX_PORTS];
 	unsigned n_ports;
-	double duration_s;	/* 0: until stopped */
-	double account_every_s; /* 0: as usual */
+	int64_t duration_ns;	  /* 0: until stopped */
+	int64_t account_every_ns; /* 0: as usual */
 	bool help, itl, quiet, wait, no_hooks, require_uprobes, no_tp_btf, no_uprobe_multi, sockets,
 		hide_events, zmtp;
 	struct rp_log_options log;
@@ -62,6 +62,15 @@ struct rp_options {
  * such number, or below min or above max (however large).
  */
 bool rp_parse_size(const char *s, const char *units, uint64_t min, uint64_t max, uint64_t *out);
+
+#define RP_TIME_MAX_NS 3153600000000000000LL /* a hundred years */
+
+/*
+ * "1.5m": decimal digits, with a fraction or without, and us, ms, s (default), m, h or d.
+ * False, and *ns untouched, when s is no such time, or below min_ns or above max_ns (however
+ * large).
+ */
+bool rp_parse_time(const char *s, int64_t min_ns, int64_t max_ns, int64_t *ns);
 
 /* Wrong usage: one line on stderr, and the end with RP_EXIT_USAGE. */
 void rp_refuse(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

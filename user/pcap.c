@@ -61,7 +61,7 @@ static void say_end(const struct rp_run *r, struct rp_pcap *p)
 static int loop(struct rp_run *r, struct rp_pcap *p, char *err, size_t errlen)
 {
 	const struct rp_options *o = r->o;
-	uint64_t end = o->duration_s > 0 ? rp_now_ns() + (uint64_t)(o->duration_s * 1e9) : 0;
+	uint64_t end = o->duration_ns ? rp_now_ns() + (uint64_t)o->duration_ns : 0;
 	int n = 1;
 
 	while (!rp_stopping() && !(end && rp_now_ns() >= end)) {

@@ -922,7 +922,7 @@ static unsigned say_helped(const struct watch *w, unsigned before)
 
 static void loop(struct watch *w)
 {
-	uint64_t end = w->o->duration_s > 0 ? rp_now_ns() + (uint64_t)(w->o->duration_s * 1e9) : 0;
+	uint64_t end = w->o->duration_ns ? rp_now_ns() + (uint64_t)w->o->duration_ns : 0;
 	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
 	unsigned helped = 0;
 	int n = 0;
@@ -1074,8 +1074,8 @@ int rp_watch(const struct rp_options *o)
 	lo.max_conns = o->max_connections > lo.max_conns ? o->max_connections : lo.max_conns;
 	lo.verbose = o->verbose > 1;
 	lo.no_tp_btf = o->no_tp_btf;
-	if (o->account_every_s > 0)
-		lo.stats_every = (uint64_t)(o->account_every_s * 1e9);
+	if (o->account_every_ns)
+		lo.stats_every = (uint64_t)o->account_every_ns;
 	lo.spins = o->sockets;
 	lo.no_uprobe_multi = true; /* finding out takes time: only for who has hooks */
 	for (unsigned i = 0; i < w->n; i++) {

@@ -50,9 +50,63 @@ static void sizes(void **st)
 	}
 }
 
+static void times(void **st)
+{
+	static const struct {
+		const char *s;
+		int64_t ns; /* 0: refused */
+	} cases[] = {
+		{ "1", 1000000000 },
+		{ "0.02", 20000000 },
+		{ ".5", 500000000 },
+		{ "1500us", 1500000 },
+		{ "20ms", 20000000 },
+		{ "2s", 2000000000 },
+		{ "1.5m", 90000000000 },
+		{ "1h", 3600000000000 },
+		{ "366d", 366 * 86400000000000 },
+		{ "36500d", RP_TIME_MAX_NS },
+		{ "36501d", 0 },
+		{ "99999999999h", 0 },
+		{ "0.0000000001", 0 },
+		{ "0", 0 },
+		{ "0s", 0 },
+		{ "", 0 },
+		{ ".", 0 },
+		{ "ms", 0 },
+		{ "-1", 0 },
+		{ "+1", 0 },
+		{ " 1", 0 },
+		{ "1 s", 0 },
+		{ "1x", 0 },
+		{ "1sm", 0 },
+		{ "1..2", 0 },
+		{ "1e3", 0 },
+		{ "0x1", 0 },
+		{ "inf", 0 },
+		{ "nan", 0 },
+	};
+	int64_t ns;
+
+	(void)st;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bool ok;
+
+		ns = 7;
+		ok = rp_parse_time(cases[i].s, 1, RP_TIME_MAX_NS, &ns);
+		if (ok != !!cases[i].ns || ns != (ok ? cases[i].ns : 7))
+			fail_msg("'%s': %d, %lld", cases[i].s, ok, (long long)ns);
+	}
+	assert_true(rp_parse_time("0", 0, 5, &ns));
+	assert_int_equal(ns, 0);
+	assert_true(rp_parse_time("10ms", 10000000, 10000000, &ns));
+	assert_false(rp_parse_time("9.999999ms", 10000000, 10000000, &ns));
+	assert_false(rp_parse_time("10.000001ms", 10000000, 10000000, &ns));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(sizes) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(sizes), cmocka_unit_test(times) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,31 +114,6 @@ static void targets(void **state)
 	free(big);
 }
 
-static void times(void **state)
-{
-	static const struct {
-		const char *in;
-		int64_t ns;
-	} ok[] = { { "1", 1000000000 },	    { "0.02", 20000000 }, { "20ms", 20000000 },
-		   { "1500us", 1500000 },   { "2s", 2000000000 }, { "1.5m", 90000000000 },
-		   { "1h", 3600000000000 }, { ".5", 500000000 } };
-	static const char *const bad[] = {
-		"",    "0",    "0s",  "-1",	      "1x",	     "ms",
-		".",   "1e3",  "inf", "nan",	      "0x1",	     " 1",
-		"1 s", "1..2", "1sm", "99999999999h", "0.0000000001"
-	};
-	int64_t ns;
-
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(ok); i++) {
-		assert_true(rp_rtt_time(ok[i].in, &ns));
-		assert_int_equal(ns, ok[i].ns);
-	}
-	for (size_t i = 0; i < COUNT_OF(bad); i++)
-		if (rp_rtt_time(bad[i], &ns))
-			fail_msg("'%s' is taken for a time", bad[i]);
-}
-
 static void resolving(void **state)
 {
 	struct rp_rtt_target t;
@@ -568,11 +543,10 @@ static void prober(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(targets),   cmocka_unit_test(times),
-		cmocka_unit_test(resolving), cmocka_unit_test(series),
-		cmocka_unit_test(lines),     cmocka_unit_test(reasons),
-		cmocka_unit_test(passive),   cmocka_unit_test(passive_long),
-		cmocka_unit_test(prober),
+		cmocka_unit_test(targets),	cmocka_unit_test(resolving),
+		cmocka_unit_test(series),	cmocka_unit_test(lines),
+		cmocka_unit_test(reasons),	cmocka_unit_test(passive),
+		cmocka_unit_test(passive_long), cmocka_unit_test(prober),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

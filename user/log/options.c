@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* options.c - --log and its kin, --s3. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,33 +49,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static bool duration(const char *s, int64_t min, int64_t max, int64_t *out)
-{
-	static const struct {
-		const char *unit;
-		double s;
-	} units[] = { { "", 1 },   { "ms", 1e-3 }, { "s", 1 },
-		      { "m", 60 }, { "h", 3600 },  { "d", 86400 } };
-	size_t n = strspn(s, "0123456789.");
-	char *end;
-	double v;
-
-	errno = 0;
-	v = strtod(s, &end);
-	if (errno || !n || end != s + n)
-		return false;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		if (strcmp(end, units[i].unit) != 0)
-			continue;
-		v *= units[i].s;
-		if (v * 1e9 < (double)min || v * 1e9 > (double)max)
-			return false;
-		*out = (int64_t)(v * 1e9);
-		return true;
-	}
-	return false;
-}
-
 static void parse_compress(struct rp_log_options *o, const char *arg)
 {
 	static const char *const names[] = { "none", "gzip", "zstd" };
@@ -98,7 +70,6 @@ static void parse_compress(struct rp_log_options *o, const char *arg)
 }
 
 #define DAY (86400 * NS)
-#define LONG (36500 * DAY) /* a hundred years */
 
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
@@ -118,7 +89,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			rp_refuse("--log-rotate-size %s: a size from 64K to 4G", arg);
 		return 0;
 	case OPT_ROTATE_TIME:
-		if (!duration(arg, NS, 366 * DAY, &o->rotate_ns))
+		if (!rp_parse_time(arg, NS, 366 * DAY, &o->rotate_ns))
 			rp_refuse("--log-rotate-time %s: a time from 1s to 366d", arg);
 		return 0;
 	case OPT_KEEP_SIZE:
@@ -130,7 +101,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			rp_refuse("--log-keep-files %s: a number from 1 to 100000", arg);
 		return 0;
 	case OPT_KEEP_AGE:
-		if (!duration(arg, NS, LONG, &o->keep_ns))
+		if (!rp_parse_time(arg, NS, RP_TIME_MAX_NS, &o->keep_ns))
 			rp_refuse("--log-keep-age %s: a time of 1s or more, as in 12h, 30d", arg);
 		return 0;
 	case OPT_FSYNC:
@@ -138,7 +109,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 			o->fsync_ns = RP_LOG_FSYNC_NEVER;
 		else if (!strcmp(arg, "record"))
 			o->fsync_ns = RP_LOG_FSYNC_RECORD;
-		else if (!duration(arg, NS / 100, LONG, &o->fsync_ns))
+		else if (!rp_parse_time(arg, NS / 100, RP_TIME_MAX_NS, &o->fsync_ns))
 			rp_refuse("--log-fsync %s: never, record, or a time of 10ms or more", arg);
 		return 0;
 	case OPT_COMPRESS:
@@ -159,7 +130,7 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 		o->s3_keep = true;
 		return 0;
 	case OPT_S3_EXIT:
-		if (!duration(arg, 0, LONG, &o->s3_exit_ns))
+		if (!rp_parse_time(arg, 0, RP_TIME_MAX_NS, &o->s3_exit_ns))
 			rp_refuse("--s3-exit-time %s: a time, as in 30s", arg);
 		return 0;
 	case ARGP_KEY_END:

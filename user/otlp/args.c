@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "otlp/args.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -73,23 +72,12 @@ static const struct argp_option options[] = {
 
 static double a_time(const char *name, const char *s, double min, double max)
 {
-	char *end;
-	double v;
+	int64_t ns;
 
-	errno = 0;
-	v = strtod(s, &end);
-	if (end != s && !strcmp(end, "ms"))
-		v /= 1000, end += 2;
-	else if (end != s && *end == 's')
-		end++;
-	else if (end != s && *end == 'm')
-		v *= 60, end++;
-	else if (end != s && *end == 'h')
-		v *= 3600, end++;
-	if (errno || end == s || *end || !(v >= min && v <= max))
+	if (!rp_parse_time(s, (int64_t)(min * 1e9), (int64_t)(max * 1e9), &ns))
 		rp_refuse("%s %s: a time from %gs to %gs, as in 500ms, 10, 10s, 1m", name, s, min,
 			  max);
-	return v;
+	return (double)ns / 1e9;
 }
 
 static const char *one_of(const char *name, const char *s, const char *const *names, size_t n)

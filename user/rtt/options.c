@@ -44,35 +44,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-bool rp_rtt_time(const char *s, int64_t *ns)
-{
-	static const struct {
-		const char *unit;
-		double ns;
-	} units[] = { { "", 1e9 },  { "us", 1e3 }, { "ms", 1e6 },
-		      { "s", 1e9 }, { "m", 60e9 }, { "h", 3600e9 } };
-	size_t digits;
-	char *end;
-	double v;
-
-	/* strtod takes signs, hex, exponents and inf as well */
-	digits = strspn(s, "0123456789.");
-	errno = 0;
-	v = strtod(s, &end);
-	if (errno || !digits || end != s + digits)
-		return false;
-	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++) {
-		if (strcmp(end, units[i].unit) != 0)
-			continue;
-		v *= units[i].ns;
-		if (!(v >= 1 && v <= 3.15e17))
-			return false;
-		*ns = (int64_t)(v + 0.5);
-		return true;
-	}
-	return false;
-}
-
 struct parsed {
 	struct rp_rtt_options *o;
 	const char *names[1024]; /* before -4 and -6 are known */
@@ -90,16 +61,16 @@ static error_t parse(int key, char *arg, struct argp_state *st)
 
 	switch (key) {
 	case 'i':
-		if (!rp_rtt_time(arg, &o->interval) || o->interval < RP_RTT_MIN_INTERVAL_NS)
+		if (!rp_parse_time(arg, RP_RTT_MIN_INTERVAL_NS, RP_TIME_MAX_NS, &o->interval))
 			rp_refuse("--interval %s: a time of 10ms or more, as in 0.5, 20ms, 1s, 5m",
 				  arg);
 		return 0;
 	case OPT_TIMEOUT:
-		if (!rp_rtt_time(arg, &o->timeout))
+		if (!rp_parse_time(arg, 1, RP_TIME_MAX_NS, &o->timeout))
 			rp_refuse("--timeout %s: a time above 0, as in 500ms, 5, 5s", arg);
 		return 0;
 	case OPT_DURATION:
-		if (!rp_rtt_time(arg, &o->duration))
+		if (!rp_parse_time(arg, 1, RP_TIME_MAX_NS, &o->duration))
 			rp_refuse("--duration %s: a time above 0, as in 90, 90s, 5m, 1h", arg);
 		return 0;
 	case 'n':

@@ -109,8 +109,6 @@ struct rp_rtt_options {
 	bool both; /* for tests: lines carry both figures */
 };
 void rp_rtt_options_parse(int argc, char **argv, struct rp_rtt_options *o);
-/* A time with us, ms, s (default), m or h; above 0 and at most ten years. */
-bool rp_rtt_time(const char *s, int64_t *ns);
 
 /* ---- probe.c ---- */
 struct rp_prober;
