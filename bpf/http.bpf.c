@@ -20,7 +20,8 @@ enum {
 	RP_MSG_TRUNC = 0x20,
 	RP_MSG_ERRQUEUE = 0x2000,
 	RP_SHUT_RD = 0,
-	RP_IOV_MAX = 1024,
+	RP_IOV_STEP = 32,
+	RP_IOV_MAX = RP_IOV_STEP * RP_IOV_STEP,
 	RP_MMSG_MAX = 64,
 };
 
@@ -203,63 +204,91 @@ static __always_inline int rp_seg(u8 *payload, struct rp_xfer *x, const u32 half
 	return x->fault;
 }
 
-#define RP_VEC_CLASS(room)                                                           \
-	struct rp_payload_##room {                                                   \
-		u8 b[room];                                                          \
-	};                                                                           \
-                                                                                     \
-	__noinline int rp_seg_##room(struct rp_payload_##room *p, struct rp_xfer *x) \
-	{                                                                            \
-		if (!p || !x)                                                        \
-			return 1;                                                    \
-		return rp_seg(p->b, x, (room) / 2);                                  \
-	}                                                                            \
-                                                                                     \
-	__noinline int rp_vec_##room(struct rp_xfer *x)                              \
-	{                                                                            \
-		struct rp_ev_data *d;                                                \
-		struct rp_payload_##room *p;                                         \
-		u32 i, missing, n;                                                   \
-		bool more;                                                           \
-                                                                                     \
-		if (!x)                                                              \
-			return 0;                                                    \
-		x->fill = 0;                                                         \
-		x->fault = 0;                                                        \
-		d = rp_reserve(RP_CLASS_DATA, sizeof(*d) + (room));                  \
-		if (!d)                                                              \
-			return 1;                                                    \
-		p = (void *)d->payload;                                              \
-		rp_data_hdr(d, x);                                                   \
-		for (i = 0; i < RP_IOV_MAX; i++)                                     \
-			if (rp_seg_##room(p, x))                                     \
-				break;                                               \
-		n = x->fill;                                                         \
-		if (n > (room)-8)                                                    \
-			n = (room)-8;                                                \
-		__builtin_memset(&p->b[n], 0, 8);                                    \
-		missing = x->fault;                                                  \
-		more = x->done + n + missing < x->limit && x->seg < x->segs;         \
-		if (!more)                                                           \
-			missing = x->call_len - x->done - n;                         \
-		rp_data_end(d, x, n, missing, more);                                 \
-		if ((room) < 4096)                                                   \
-			rp_submit(d);                                                \
-		else                                                                 \
-			rp_submit_large(d);                                          \
-		x->done += n + missing;                                              \
-		return !more;                                                        \
+/*
+ * Global functions are verified once, not for each way to them, and a loop for each of its
+ * rounds: so a long one is two short ones.
+ */
+#define RP_VEC_CLASS(room)                                                            \
+	struct rp_payload_##room {                                                    \
+		u8 b[room];                                                           \
+	};                                                                            \
+                                                                                      \
+	__noinline int rp_seg_##room(struct rp_payload_##room *p, struct rp_xfer *x)  \
+	{                                                                             \
+		if (!p || !x)                                                         \
+			return 1;                                                     \
+		return rp_seg(p->b, x, (room) / 2);                                   \
+	}                                                                             \
+                                                                                      \
+	__noinline int rp_segs_##room(struct rp_payload_##room *p, struct rp_xfer *x) \
+	{                                                                             \
+		u32 i;                                                                \
+                                                                                      \
+		for (i = 0; i < RP_IOV_STEP; i++)                                     \
+			if (rp_seg_##room(p, x))                                      \
+				return 1;                                             \
+		return 0;                                                             \
+	}                                                                             \
+                                                                                      \
+	__noinline int rp_vec_##room(struct rp_xfer *x)                               \
+	{                                                                             \
+		struct rp_ev_data *d;                                                 \
+		struct rp_payload_##room *p;                                          \
+		u32 i, missing, n;                                                    \
+		bool more;                                                            \
+                                                                                      \
+		if (!x)                                                               \
+			return 0;                                                     \
+		x->fill = 0;                                                          \
+		x->fault = 0;                                                         \
+		d = rp_reserve(RP_CLASS_DATA, sizeof(*d) + (room));                   \
+		if (!d)                                                               \
+			return 1;                                                     \
+		p = (void *)d->payload;                                               \
+		rp_data_hdr(d, x);                                                    \
+		for (i = 0; i < RP_IOV_STEP; i++)                                     \
+			if (rp_segs_##room(p, x))                                     \
+				break;                                                \
+		n = x->fill;                                                          \
+		if (n > (room)-8)                                                     \
+			n = (room)-8;                                                 \
+		__builtin_memset(&p->b[n], 0, 8);                                     \
+		missing = x->fault;                                                   \
+		more = x->done + n + missing < x->limit && x->seg < x->segs;          \
+		if (!more)                                                            \
+			missing = x->call_len - x->done - n;                          \
+		rp_data_end(d, x, n, missing, more);                                  \
+		if ((room) < 4096)                                                    \
+			rp_submit(d);                                                 \
+		else                                                                  \
+			rp_submit_large(d);                                           \
+		x->done += n + missing;                                               \
+		return !more;                                                         \
 	}
 
 RP_VEC_CLASS(512)
 RP_VEC_CLASS(4096)
 RP_VEC_CLASS(16384)
 
+/* One record of an iovec; 1 when it was the last. */
+__noinline int rp_vec(struct rp_xfer *x)
+{
+	u32 left;
+
+	if (!x)
+		return 1;
+	left = x->limit - x->done;
+	if (left <= 256)
+		return rp_vec_512(x);
+	if (left <= 2048)
+		return rp_vec_4096(x);
+	return rp_vec_16384(x);
+}
+
 /* Deliver a call's bytes, as far as they are wanted. */
 __noinline int rp_deliver(struct rp_xfer *x)
 {
 	u32 i, left, tail;
-	int end;
 
 	if (!x)
 		return 0;
@@ -288,17 +317,9 @@ __noinline int rp_deliver(struct rp_xfer *x)
 		return 0;
 	}
 	/* every record but the last is at least half full, so twice the number */
-	for (i = 0; i < 2 * RP_FRAGS + 2; i++) {
-		left = x->limit - x->done;
-		if (left <= 256)
-			end = rp_vec_512(x);
-		else if (left <= 2048)
-			end = rp_vec_4096(x);
-		else
-			end = rp_vec_16384(x);
-		if (end)
+	for (i = 0; i < 2 * RP_FRAGS + 2; i++)
+		if (rp_vec(x))
 			break;
-	}
 	return 0;
 }
 
@@ -342,17 +363,23 @@ static __always_inline void rp_set_proto(struct rp_conn *c, const struct rp_xfer
 	rp_submit(e);
 }
 
+struct rp_peeked {
+	u8 b[32];
+};
+
 /* The first bytes of what a call moved, up to 16; returns their number. */
-static __always_inline u32 rp_peek(const struct rp_xfer *x, u8 *b /* 32 */)
+__noinline int rp_peek(struct rp_xfer *x, struct rp_peeked *p)
 {
 	struct rp_iovec iv = {};
 	u32 i, n = 0, len;
 
+	if (!x || !p)
+		return 0;
 	if (!x->segs) {
 		n = x->call_len;
 		if (n > 16)
 			n = 16;
-		if (bpf_probe_read_user(b, n, (void *)x->src))
+		if (bpf_probe_read_user(p->b, n, (void *)x->src))
 			return 0;
 		return n;
 	}
@@ -366,7 +393,7 @@ static __always_inline u32 rp_peek(const struct rp_xfer *x, u8 *b /* 32 */)
 			len = x->call_len - n;
 		if (len > 16)
 			break;
-		if (len && bpf_probe_read_user(&b[n & 15], len, (void *)iv.base))
+		if (len && bpf_probe_read_user(&p->b[n & 15], len, (void *)iv.base))
 			break;
 		n += len;
 	}
@@ -399,7 +426,7 @@ static __always_inline enum rp_match rp_match(u64 w, u32 n, u64 s, const u32 n2)
 		maybe = true;
 
 /* RP_PROTO_UNKNOWN: more bytes are needed. */
-static __always_inline u8 rp_verdict(u64 w, u32 n)
+__noinline int rp_verdict(u64 w, u32 n)
 {
 	bool maybe = false;
 	enum rp_match m;
@@ -441,7 +468,7 @@ static __always_inline bool rp_maybe_zmtp(u8 first)
 /* Bytes came from the peer, and it is not yet known what they are. */
 __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 {
-	u8 b[32] = {};
+	struct rp_peeked p = {};
 	u32 i, n, have;
 	u64 first;
 	u8 v;
@@ -452,7 +479,7 @@ __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 		rp_set_proto(c, x, RP_PROTO_OTHER);
 		return 0;
 	}
-	n = rp_peek(x, b);
+	n = rp_peek(x, &p);
 	if (!n) /* could not be read: nothing learned */
 		return 0;
 	have = c->have;
@@ -461,9 +488,9 @@ __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 		if (i >= n || have >= RP_FIRST_BYTES)
 			break;
 		/* HTTP allows empty lines before a request */
-		if (!have && (b[i] == '\r' || b[i] == '\n'))
+		if (!have && (p.b[i] == '\r' || p.b[i] == '\n'))
 			continue;
-		first |= (u64)b[i] << (8 * (have & 7));
+		first |= (u64)p.b[i] << (8 * (have & 7));
 		have++;
 	}
 	if (!have)
@@ -491,18 +518,20 @@ __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 /* Our side wrote before anything was read. */
 __noinline int rp_judge_write(struct rp_conn *c, struct rp_xfer *x)
 {
-	u8 b[32] = {};
+	struct rp_peeked p = {};
+	u32 n;
 
 	if (!c || !x)
 		return 0;
-	if (zmtp_count && rp_peek(x, b) && rp_maybe_zmtp(b[0])) {
+	n = rp_peek(x, &p);
+	if (n && rp_maybe_zmtp(p.b[0])) {
 		rp_set_proto(c, x, RP_PROTO_ZMTP);
 		return 0;
 	}
 	/* only a server's connection that was open before us can be in a response */
 	if (!(c->flags & RP_CONN_PRE_ATTACH) || !(c->flags & RP_CONN_SERVER))
 		return 0;
-	if (rp_peek(x, b) >= 2 && b[0] >= 0x14 && b[0] <= 0x17 && b[1] == 3)
+	if (n >= 2 && p.b[0] >= 0x14 && p.b[0] <= 0x17 && p.b[1] == 3)
 		rp_set_proto(c, x, RP_PROTO_TLS);
 	else
 		rp_set_proto(c, x, RP_PROTO_MIDSTREAM);
@@ -758,35 +787,41 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 	return 0;
 }
 
+/* One of several messages; 1: it could not be read. */
+__noinline int rp_deliver_one(struct rp_conn *c, struct rp_xfer *x, u64 msg)
+{
+	struct rp_mmsghdr m;
+
+	if (!c || !x || bpf_probe_read_user(&m, sizeof(m), (void *)msg))
+		return 1;
+	if (!m.len)
+		return 0;
+	x->off = __sync_fetch_and_add(x->dir == RP_RX ? &c->rx : &c->tx, m.len);
+	x->call_len = m.len;
+	x->limit = m.len < payload_max ? m.len : payload_max;
+	x->done = 0;
+	x->seg = 0;
+	x->seg_off = 0;
+	rp_xfer_iov(x, m.hdr.iov, m.hdr.iovlen);
+	if (x->dir == RP_RX && c->proto != RP_PROTO_HTTP1 &&
+	    (c->proto == RP_PROTO_UNKNOWN || c->proto == RP_PROTO_MIDSTREAM))
+		rp_judge(c, x);
+	if (c->proto == RP_PROTO_HTTP1 || c->proto == RP_PROTO_MIDSTREAM ||
+	    (x->dir == RP_RX && c->proto == RP_PROTO_UNKNOWN))
+		rp_deliver(x);
+	return 0;
+}
+
 /* Several messages in one call: each is a call of its own to the reader. */
 __noinline int rp_deliver_many(struct rp_conn *c, struct rp_xfer *x, u64 vec, u32 n)
 {
-	struct rp_mmsghdr m;
 	u32 i;
 
 	if (!c || !x)
 		return 0;
-	for (i = 0; i < RP_MMSG_MAX; i++) {
-		if (i >= n)
+	for (i = 0; i < RP_MMSG_MAX && i < n; i++)
+		if (rp_deliver_one(c, x, vec + i * sizeof(struct rp_mmsghdr)))
 			break;
-		if (bpf_probe_read_user(&m, sizeof(m), (void *)(vec + i * sizeof(m))))
-			break;
-		if (!m.len)
-			continue;
-		x->off = __sync_fetch_and_add(x->dir == RP_RX ? &c->rx : &c->tx, m.len);
-		x->call_len = m.len;
-		x->limit = m.len < payload_max ? m.len : payload_max;
-		x->done = 0;
-		x->seg = 0;
-		x->seg_off = 0;
-		rp_xfer_iov(x, m.hdr.iov, m.hdr.iovlen);
-		if (x->dir == RP_RX && c->proto != RP_PROTO_HTTP1 &&
-		    (c->proto == RP_PROTO_UNKNOWN || c->proto == RP_PROTO_MIDSTREAM))
-			rp_judge(c, x);
-		if (c->proto == RP_PROTO_HTTP1 || c->proto == RP_PROTO_MIDSTREAM ||
-		    (x->dir == RP_RX && c->proto == RP_PROTO_UNKNOWN))
-			rp_deliver(x);
-	}
 	return 0;
 }
 

@@ -40,6 +40,11 @@ class Install:
         """Does it know --enable-per-request-metrics?"""
         return number(self.version) >= ([0, 25] if self.kind == "vllm" else [0, 24])
 
+    @property
+    def v0(self):
+        """On a CPU its old engine is all it has."""
+        return self.kind == "vllm" and number(self.version) < [0, 9]
+
 
 def find_installs():
     """Oldest first, vLLM before Aphrodite."""
@@ -84,6 +89,7 @@ CONFIGS = {
     "rust-metrics": dict(metrics=True, truth=True, args=("--max-num-seqs", 8), env={"USE_RUST_FRONTEND": "1"}),
     "truth": dict(metrics=True, truth=True, args=("--max-num-seqs", 8)),
     "rust": dict(env={"USE_RUST_FRONTEND": "1"}),
+    "v0": dict(env={"USE_V1": "0"}),
 }
 
 
@@ -112,7 +118,7 @@ class Engine:
         if install.kind == "aphrodite":
             self.env["APHRODITE_TARGET_DEVICE"] = "cpu"
         elif number(install.version) < [0, 11]:
-            self.env["VLLM_USE_V1"] = "1"
+            self.env["VLLM_USE_V1"] = c.get("env", {}).get("USE_V1", "1")
 
     def start(self):
         t0 = time.monotonic()
@@ -298,7 +304,7 @@ def register(names, everything=False):
         for config in CONFIGS:
             for name, f, conf, default, deadline, kinds, since, metrics in TABLE:
                 if conf != config or i.kind not in kinds or (i.kind == "vllm" and number(i.version) < number(since)) or \
-                        (metrics is not None and metrics != i.has_metrics):
+                        (metrics is not None and metrics != i.has_metrics) or i.v0 != (config == "v0"):
                     continue
                 full = f"{i.kind}-{i.version}-{name}"
                 # one that a name asks for is not left out
@@ -612,6 +618,23 @@ def rust_no_flag(t, e):
 def plausible(t, e):
     """A version without the flag: counts, order, and the engine's own sums."""
     numbers(t, e, 300, 5)
+
+
+@test_of("v0", deadline=200)
+def old_engine(t, e):
+    """V0 speaks otherwise inside: the sockets tell what they can, and why the rest is null."""
+    p = t.probe(e)
+    answers = e.run(vllm_load.mixed(60, 8), 8)
+    f = Findings(t)
+    for a, r in pairs(t, p.finish(len(answers)), answers):
+        x = who(a)
+        f.equal((a.end, a.status), ("complete", 200), "answers: end, status", x)
+        f.equal((r["end"], r["id"], r["finish_reason"]), ("complete", a.id, a.finish), "end, id, finish_reason", x)
+        f.equal((r["tokens"]["completion"], r["tokens"]["prompt"]), (a.usage["completion_tokens"], a.usage["prompt_tokens"]), "tokens: completion, prompt", x)
+        f.equal((r["server_timing"]["ttft_ms"] is not None, r["server_timing"]["duration_ms"] is not None), (r["stream"], True), "ttft, duration", x)
+        f.equal((set(r["metrics"].values()), {why(r, "metrics", i) for i in METRICS}), ({None}, {"hook_silent"}), "metrics, and why", x)
+    f.done()
+    t.note(f"said: {p.stderr_lines()}")
 
 
 # ---------------------------------------------------------------- several choices, stop strings

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """CASES, each with its expected values and as one of its kind."""
 
-import contextlib, gzip, json, os, random, shutil, signal, socket, ssl, subprocess, sys, time
+import contextlib, ctypes, gzip, json, os, random, shutil, signal, socket, ssl, subprocess, sys, time
 from harness import *
 
 
@@ -336,6 +336,89 @@ def a8_vectored_odd_segments(t):
     r = only(t, recs, "plain")
     if r:
         t.equal((r["end"], r["tokens"]["completion"]), ("complete", 7), "the request after")
+
+
+class Messages:
+    """A socket whose bytes go by recvmmsg(2) and sendmmsg(2)."""
+
+    class Iovec(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+    class Msg(ctypes.Structure):
+        _fields_ = [(n, ctypes.c_size_t) for n in ("name", "namelen", "iov", "iovlen", "control", "controllen")] + \
+                   [("flags", ctypes.c_int), ("pad", ctypes.c_int), ("len", ctypes.c_uint), ("pad2", ctypes.c_int)]
+
+    def __init__(self, sock):
+        self.sock = sock
+
+    def __getattr__(self, name):
+        return getattr(self.sock, name)
+
+    def call(self, name, pieces, flags):
+        """pieces: [[buffer, ...] of each message]; returns the bytes of each message."""
+        iovs = [(self.Iovec * len(m))(*[(ctypes.addressof(b), len(b)) for b in m]) for m in pieces]
+        msgs = (self.Msg * len(pieces))(*[(0, 0, ctypes.addressof(v), len(v), 0, 0, 0, 0, 0, 0) for v in iovs])
+        assert ctypes.sizeof(self.Msg) == 64
+        libc = ctypes.CDLL(None, use_errno=True)
+        n = getattr(libc, name)(self.sock.fileno(), msgs, len(msgs), flags, *[None] * (name == "recvmmsg"))
+        if n < 0:
+            raise OSError(ctypes.get_errno(), name)
+        return [m.len for m in msgs[:n]]
+
+    def recv(self, size):
+        pieces = [[ctypes.create_string_buffer(k)] for k in (1, 50, size)]
+        got = self.call("recvmmsg", pieces, 0x10000)     # MSG_WAITFORONE
+        return b"".join(m[0].raw[:n] for m, n in zip(pieces, got))
+
+    def send(self, data):
+        step = max(1, len(data) // 7)
+        parts = [ctypes.create_string_buffer(bytes(data[i:i + step]), len(data[i:i + step])) for i in range(0, len(data), step)]
+        return sum(self.call("sendmmsg", [parts[i:i + 3] for i in range(0, len(parts), 3)], 0))
+
+    def sendall(self, data):
+        while data:
+            data = data[self.send(data):]
+
+
+def several_messages(t, *args):
+    def raw(c):
+        plain, several = c.sock, Messages(c.sock)
+        while True:
+            c.sock = plain if args else several
+            if not c.read_request():
+                return
+            c.sock = several
+            c.begin()
+            for i in range(3):
+                c.event(TOK(f"w{i}"), 20 * (i + 1), "tok")
+            c.end(70)
+    srv = t.server(None, raw=raw)
+    p = t.probe(srv, args=args)
+    c = Client(srv)
+    for x in ("x0", "x1"):
+        c.ask(x, pad=3000)
+    c.close()
+    recs = p.finish(2)
+    return srv, [only(t, recs, x) for x in ("x0", "x1")]
+
+
+@test(60)
+def a8_several_messages(t):
+    """Each message of recvmmsg and sendmmsg is a call of its own, with segments of its own."""
+    srv, recs = several_messages(t)
+    for r in recs:
+        if r:
+            stream_is(t, r, srv.truth(r["x_request_id"]), ttft=20, gaps=[20, 20], chunks=3)
+            t.equal((r["end"], r["flags"]), ("complete", []), "end, flags")
+
+
+@test(60)
+def a8_several_messages_sockets(t):
+    """The tracepoints of sockets show that they were sent, not what: nothing is made up."""
+    for r in several_messages(t, "--sockets")[1]:
+        if r:
+            t.equal((r["end"], r["flags"], r["server_timing"]["ttft_ms"], r["missing"].get("server_timing")),
+                    ("unknown", ["partial", "truncated"], None, "truncated"), r["x_request_id"])
 
 
 @test(90)
