@@ -7,6 +7,8 @@
 
 struct seen {
 	struct log l;
+	uint64_t ts;	 /* of the last */
+	uint8_t body[8]; /* its beginning */
 };
 
 static void on_frame(void *ctx, const struct rp_zmtp_frame *f)
@@ -16,6 +18,10 @@ static void on_frame(void *ctx, const struct rp_zmtp_frame *f)
 
 	for (size_t i = 0; i < f->len; i++)
 		sum = sum * 31 + f->body[i];
+	s->ts = f->ts;
+	memset(s->body, 0, sizeof(s->body));
+	if (f->len)
+		memcpy(s->body, f->body, f->len < 8 ? f->len : 8);
 	log_add(&s->l, "%u:%zu/%zu:%08x ", f->flags, f->len, f->total, sum);
 }
 
@@ -184,6 +190,64 @@ static void gaps(void **st)
 	}
 }
 
+static void fed(struct rp_zmtp *z, uint64_t ts, bool start, const char *p, size_t n, struct seen *s)
+{
+	rp_zmtp_feed(z, ts, start, (const uint8_t *)p, n, on_frame, s);
+}
+
+/* What was not seen of a frame costs the rest of it, and no more. */
+static void holes(void **st)
+{
+	struct seen s = { 0 };
+	struct rp_zmtp z;
+
+	(void)st;
+	rp_zmtp_init(&z, MAX);
+	/* in a body: what comes behind is not what was kept of it */
+	fed(&z, 5, true, "\0\7ab", 4, &s);
+	rp_zmtp_gap(&z, 2, on_frame, &s);
+	fed(&z, 6, false, "efg", 3, &s);
+	assert_non_null(strstr(log_str(&s.l), "0:2/7:"));
+	assert_memory_equal(s.body, "ab\0", 3);
+	assert_int_equal(s.ts, 5);
+	/* up to its end, and a whole one behind it in the same write */
+	fed(&z, 7, true, "\0\3a", 3, &s);
+	rp_zmtp_gap(&z, 2, on_frame, &s);
+	assert_non_null(strstr(log_str(&s.l), "0:1/3:"));
+	fed(&z, 8, false, "\0\5hello", 7, &s);
+	assert_non_null(strstr(log_str(&s.l), "0:5/5:"));
+	assert_memory_equal(s.body, "hello", 5);
+	assert_int_equal(s.ts, 8);
+	assert_int_equal(z.resyncs, 0);
+	/* beyond it, or in a head: up to the next write; once lost it can't be more so */
+	for (unsigned i = 0; i < 2; i++) {
+		fed(&z, 9, true, "\0\3a", 3 - i * 2, &s);
+		rp_zmtp_gap(&z, 3 - i * 2, on_frame, &s);
+		rp_zmtp_gap(&z, 1, on_frame, &s);
+		assert_int_equal(z.resyncs, i + 1);
+		s.l.n = 0;
+		fed(&z, 10, false, "\0\1b", 3, &s);
+		assert_int_equal(s.l.n, 0);
+		fed(&z, 11, true, "\0\1c", 3, &s);
+		assert_int_equal(s.body[0], 'c');
+	}
+	rp_zmtp_free(&z);
+	/* in a greeting: no more of it is waited for */
+	rp_zmtp_init(&z, MAX);
+	fed(&z, 1, true, "\xff\0\0", 3, &s);
+	rp_zmtp_gap(&z, 1, on_frame, &s);
+	fed(&z, 2, true, "\0\1d", 3, &s);
+	assert_int_equal(s.body[0], 'd');
+	/* and later there is none */
+	rp_zmtp_gap(&z, 1, on_frame, &s);
+	fed(&z, 3, true, "\xff\0\1e", 4, &s);
+	assert_int_equal(z.resyncs, 3);
+	fed(&z, 4, true, "\0\1f", 3, &s);
+	assert_int_equal(s.body[0], 'f');
+	rp_zmtp_free(&z);
+	free(s.l.s);
+}
+
 /* What is no ZMTP is given up at once, and does not grow. */
 static void nonsense(void **st)
 {
@@ -191,10 +255,11 @@ static void nonsense(void **st)
 		"POST / HTTP/1.1\r\n",
 		"\x16\x03\x01",
 		"\x05\x10",
+		"\x08\x01",
 		"\x02\xff\xff\xff\xff\xff\xff\xff\xff",
 		"\x02\0\0\0\0\0\0\0\x10",
 	};
-	static const size_t len[] = { 17, 3, 2, 9, 9 };
+	static const size_t len[] = { 17, 3, 2, 2, 9, 9 };
 
 	(void)st;
 	for (size_t i = 0; i < COUNT_OF(no); i++) {
@@ -218,10 +283,8 @@ static void nonsense(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(splits),
-		cmocka_unit_test(midway),
-		cmocka_unit_test(gaps),
-		cmocka_unit_test(nonsense),
+		cmocka_unit_test(splits), cmocka_unit_test(midway),   cmocka_unit_test(gaps),
+		cmocka_unit_test(holes),  cmocka_unit_test(nonsense),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
