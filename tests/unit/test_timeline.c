@@ -645,6 +645,60 @@ static void loss_of_first(void **st)
 	world_end(w);
 }
 
+/*
+ * What came behind a hole may not be the second token, nor the first visible one, and
+ * what came before it may not be the last.
+ */
+static void loss_of_others(void **st)
+{
+	static const char think[] = DELTA("{\"reasoning\":\"SECRET\"}");
+	static const char *const why[] = { "lost_events", "truncated" };
+
+	(void)st;
+	for (int cut = 0; cut < 2; cut++) {
+		for (int at = 0; at < 4; at++) { /* token events before the hole */
+			struct world *w = world_new();
+			struct rp_record *r = &w->rec[0];
+			char head[] = "3e8\r\n: SECRET";
+
+			session(w, false);
+			open_conn(w, 1, 1 * MS);
+			rx(w, 1, 1000 * MS, REQ);
+			tx(w, 1, 1001 * MS, HDR_CHUNKED);
+			for (int i = 0; i <= 3; i++) {
+				if (i == at)
+					data_n(w, 1, RP_TX, (1005 + 10 * (uint64_t)i) * MS, head,
+					       strlen(head), 1000 + 7 - (uint32_t)strlen(head),
+					       !cut);
+				if (i < 3)
+					txc(w, 1, (1010 + 10 * (uint64_t)i) * MS,
+					    i < 2 ? think : TOK);
+			}
+			txc(w, 1, 1050 * MS, DONE);
+			tx(w, 1, 1050 * MS, END);
+			assert_int_equal(w->n, 1);
+			assert_int_equal(r->end, RP_END_COMPLETE);
+			if (at == 0)
+				is_null(r, S_TTFT, why[cut]);
+			else
+				is_ms(r, S_TTFT, 10);
+			if (at < 2)
+				is_null(r, S_TTST, why[cut]);
+			else
+				is_ms(r, S_TTST, 10);
+			if (at < 3)
+				is_null(r, S_TTFO, why[cut]);
+			else
+				is_ms(r, S_TTFO, 30);
+			if (at == 3)
+				is_null(r, S_LAST_TOKEN, why[cut]);
+			else
+				is_ms(r, S_LAST_TOKEN, 30);
+			world_end(w);
+		}
+	}
+}
+
 /* The tail and the close were lost: the census after the loss finds out. */
 static void census(void **st)
 {
@@ -1593,6 +1647,7 @@ int main(void)
 		cmocka_unit_test(abandoned),
 		cmocka_unit_test(loss),
 		cmocka_unit_test(loss_of_first),
+		cmocka_unit_test(loss_of_others),
 		cmocka_unit_test(census),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(unseen_answers),

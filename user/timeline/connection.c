@@ -552,6 +552,8 @@ static void body_gap(struct rp_timeline *t, struct http *h, struct request *q, i
 		rp_json_gap(&h->json);
 	}
 	q->gap_since = true;
+	q->output_missed |= q->r.t_first_output == RP_NONE;
+	q->last_missed |= why == GAP_LOST || q->r.t_last_token != ts;
 	if (q->r.t_first_token == RP_NONE && q->no_first == RP_WHY_NONE)
 		q->no_first = why == GAP_LOST ? RP_WHY_LOST : RP_WHY_TRUNCATED;
 }

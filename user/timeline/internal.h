@@ -189,6 +189,8 @@ struct request {
 	int64_t prev_event[64]; /* per choice: last token event, for gaps */
 	uint64_t choices_seen;
 	bool gap_since; /* bytes were missing since the last token event */
+	/* and before the first output; behind the last token event, in another call */
+	bool output_missed, last_missed;
 	/* for observers: what the body asks for, and what they were told */
 	bool guided, tools, images;
 	char service_tier[16];

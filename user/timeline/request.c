@@ -386,10 +386,11 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 	if (r->t_first_token == RP_NONE) {
 		if (q->no_first == RP_WHY_NONE)
 			r->t_first_token = ts;
-	} else if (r->t_second_token == RP_NONE && !q->gap_since) {
+	} else if (r->chunks == 2 && !q->gap_since) {
 		r->t_second_token = ts;
 	}
-	if (r->t_first_output == RP_NONE && (f->content | f->tool) && q->no_first == RP_WHY_NONE)
+	if (r->t_first_output == RP_NONE && (f->content | f->tool) && !q->output_missed &&
+	    q->no_first == RP_WHY_NONE)
 		r->t_first_output = ts;
 	if (r->t_last_token != RP_NONE && !q->gap_since)
 		rp_tl_gap(t, q, true, ts - r->t_last_token, 1, RP_NONE);
@@ -414,7 +415,7 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 			q->prev_event[c] = ts;
 		rp_tl_mark(t, q, &q->chunk, ts, k, c);
 	}
-	q->gap_since = false;
+	q->gap_since = q->last_missed = false;
 }
 
 void rp_tl_event(struct rp_timeline *t, struct request *q, const struct rp_json_facts *f,
@@ -784,6 +785,8 @@ static void emit(struct rp_timeline *t, struct request *q)
 	struct rp_record *r = &q->r, masked;
 
 	rp_tl_twin_check(t, q);
+	if (q->last_missed)
+		r->t_last_token = RP_NONE;
 	take_tasks(t, q);
 	r->ack_late = q->ack_of && t->now - q->finished_at >= RP_ACK_NS;
 	if (!in_order(r)) {
