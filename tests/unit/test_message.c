@@ -510,14 +510,17 @@ static void ids(void **st)
 		{ CHAT, "chatcmpl-plain", "chatcmpl-plain" },
 		{ COMPLETIONS, "cmpl-a", "cmpl-a-0-33333333" },
 		{ COMPLETIONS, "cmpl-a-0", "cmpl-a-0-0-44444444" },
+		{ COMPLETIONS, "cmpl-b", "cmpl-b-0" },
+		{ COMPLETIONS, "cmpl-b-0", "cmpl-b-0-0" },
 		{ COMPLETIONS, "cmpl-old", "cmpl-old-0" },
 	};
 	/* clang-format on */
 	enum { N = sizeof(c) / sizeof(c[0]) };
 
 	(void)st;
-	for (int stream = 0; stream < 2; stream++) {
+	for (int way = 0; way < 4; way++) {
 		struct world *w = world_new();
+		bool stream = way & 1, back = way & 2; /* answered in which order */
 		unsigned found = 0;
 
 		vllm(w);
@@ -533,21 +536,25 @@ static void ids(void **st)
 					    .finish = 1,
 					    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
 			     1);
-		for (int i = 0; i < N; i++) {
+		for (int k = 0; k < N; k++) {
+			int i = back ? N - 1 - k : k;
+
 			if (!stream) {
-				body(w, 1 + i, 3 + i * 0.001, c[i].id, CHOICE(0), 1);
+				body(w, 1 + i, 3 + k * 0.001, c[i].id, CHOICE(0), 1);
 				continue;
 			}
-			tx(w, 1 + i, SEC(3 + i * 0.001), STREAM_HEAD);
-			chunk(w, 1 + i, 3 + i * 0.001, c[i].id, 0, "length");
-			done(w, 1 + i, 3 + i * 0.001);
+			tx(w, 1 + i, SEC(3 + k * 0.001), STREAM_HEAD);
+			chunk(w, 1 + i, 3 + k * 0.001, c[i].id, 0, "length");
+			done(w, 1 + i, 3 + k * 0.001);
 		}
 		assert_int_equal(w->n, N);
 		for (int i = 0; i < N; i++) {
-			assert_string_equal(w->rec[i].id, c[i].id);
-			assert_int_equal(w->rec[i].n_request_ids, 1);
-			assert_string_equal(w->rec[i].request_ids[0], c[i].engine);
-			assert_int_equal(NSV(&w->rec[i], TOK_PROMPT), 5 + i);
+			const struct rp_record *r = &w->rec[back ? N - 1 - i : i];
+
+			assert_string_equal(r->id, c[i].id);
+			assert_int_equal(r->n_request_ids, 1);
+			assert_string_equal(r->request_ids[0], c[i].engine);
+			assert_int_equal(NSV(r, TOK_PROMPT), 5 + i);
 			found++;
 		}
 		assert_int_equal(found, N);
@@ -1009,6 +1016,80 @@ static void estimated(void **st)
 	}
 	is_ms(&w->rec[1], P_PREFILL, 100);
 	world_end(w);
+}
+
+/* Events without stats: of several front ends one has the stats. Nothing is estimated. */
+static void told_without_stats(void **st)
+{
+	const char *a = "cmpl-a-0-0000000a", *b = "cmpl-b-0-0000000b";
+	struct world *w = world_new();
+	const struct rp_record *r = &w->rec[0];
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 1, COMPLETIONS, NULL, "");
+	ask(w, 2, 1, COMPLETIONS, NULL, "");
+	add(w, 1.1, a, 5);
+	step_of(w, CORE, SOCK_OUT, 0, 2,
+		&(struct out){
+			.id = a, .tokens = 3, .finish = -1, .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+		1, NULL);
+	step_of(w, CORE, SOCK_OUT, 0, 2.5, &(struct out){ .id = a, .tokens = 2, .finish = 1 }, 1,
+		NULL);
+	body(w, 1, 3, "cmpl-a", CHOICE(0), 5);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(r->estimate, RP_EST_NONE);
+	assert_false(r->flags & RP_FLAG_ESTIMATED);
+	is_ms(r, P_QUEUE, 250);
+	is_ms(r, P_FRONTEND, 500);
+	assert_int_equal(NSV(r, SCH_PREEMPTIONS), 0);
+	/* tokens of one message have no time between them, the first message's, too */
+	assert_int_equal(w->n_gaps, 4);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(w->gaps[i], i < 2 ? 0 : 250 * MS);
+	/* unless there may have been some before it */
+	step_of(w, CORE, SOCK_OUT, 0, 4, &(struct out){ .id = b, .tokens = 3, .finish = -1 }, 1,
+		&some);
+	body(w, 2, 5, "cmpl-b", CHOICE(0), 3);
+	assert_int_equal(w->rec[1].n_request_ids, 1);
+	assert_int_equal(w->n_gaps, 4);
+	world_end(w);
+}
+
+/* An engine in another time namespace: its clock is ahead of ours, or behind. */
+static void other_clock(void **st)
+{
+	const char *id = "cmpl-a-0-0000000a";
+
+	(void)st;
+	for (int off = -1000; off <= 1000; off += 2000) {
+		struct world *w = world_new();
+		static struct pack p;
+
+		vllm(w);
+		ask(w, 1, 2000, COMPLETIONS, NULL, "");
+		add(w, 2000.1, id, 5);
+		for (int k = 0; k < 2; k++) {
+			double ts = 2001 + k * 0.5;
+
+			outputs(&p, 0, ts + off,
+				&(struct out){ .id = id,
+					       .tokens = 1,
+					       .finish = k ? 1 : -1,
+					       .ev = { { k ? 0 : 1, 2000.25 + off },
+						       { 2, 2000.5 + off } } },
+				1, &some);
+			frame(w, CORE, SOCK_OUT, SEC(ts), p.b, p.n, 0, 0);
+		}
+		body(w, 1, 2002, "cmpl-a", CHOICE(0), 2);
+		assert_int_equal(w->n, 1);
+		is_ms(&w->rec[0], P_FRONTEND, 250);
+		is_ms(&w->rec[0], P_QUEUE, 250);
+		is_ms(&w->rec[0], P_PREFILL, 500);
+		is_ms(&w->rec[0], P_DECODE, 500);
+		is_ms(&w->rec[0], P_FLUSH, 500);
+		world_end(w);
+	}
 }
 
 /* ---- without log stats: preemptions, the KV cache, who waits ---- */
@@ -1731,6 +1812,10 @@ static void why_waiting(void **st)
 		1, NULL);
 	rp_timeline_load(w->t, load);
 	assert_false(load[0].waiting_known || load[0].capacity_only);
+	/* nor when one is added at last: others may have come before it */
+	add(w, 1.2, "cmpl-b-0-0000000b", 5);
+	rp_timeline_load(w->t, load);
+	assert_false(load[0].waiting_known || load[0].capacity_only);
 	add(w, 1.2, "cmpl-b-0-0000000b", 5);
 	quiet_step(w, 1.3, "ab");
 	rp_timeline_load(w->t, load);
@@ -1803,6 +1888,13 @@ static void bounded(void **st)
 	assert_int_equal(rp_timeline_stats(w->t)->tasks_unclaimed, 100);
 	step(w, 300, &(struct out){ .id = "cmpl-x-0-0000000a", .tokens = 1, .finish = -1 }, 1);
 	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 900);
+	/* what is not followed is added, and aborted, all the same */
+	for (int i = 0; i < 200; i++) {
+		snprintf(id, sizeof(id), "cmpl-%d-0-0000000b", i);
+		add(w, 300 + i * 1e-4, id, 5);
+	}
+	assert_true(rp_timeline_stats(w->t)->limit_tasks > 900);
+	abort_(w, 301, id);
 	world_end(w);
 }
 
@@ -1838,7 +1930,7 @@ static void cut_in_between(void **st)
 					memcpy(o[i].ev, (struct ev[2]){ { 1, 1.5 }, { 2, 1.75 } },
 					       2 * sizeof(struct ev));
 			if (k == 2 || (first && !k))
-				cut_step(w, 2 + k, o, 2, 190);
+				cut_step(w, 2 + k, o, 2, 160);
 			else
 				step(w, 2 + k, o, 2);
 		}
@@ -1846,6 +1938,8 @@ static void cut_in_between(void **st)
 		body(w, 2, 9, "cmpl-b", CHOICE(0), 5);
 		assert_int_equal(w->n, 2);
 		assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 5);
+		assert_int_equal(w->rec[0].token_source, RP_TOKENS_ENGINE);
+		assert_false(w->rec[0].flags & RP_FLAG_LOST_EVENTS); /* it was named */
 		assert_int_equal(NSV(rb, TOK_COMPLETION), 5);
 		assert_int_equal(rb->token_source, RP_TOKENS_USAGE);
 		assert_true(rb->flags & RP_FLAG_LOST_EVENTS);
@@ -1932,6 +2026,44 @@ static void id_again(void **st)
 	}
 	assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 8);
 	world_end(w);
+}
+
+/* The same before the former has its answer: that keeps what it has. */
+static void id_again_early(void **st)
+{
+	const char *id = "cmpl-t-0";
+
+	(void)st;
+	for (int over = 0; over < 2; over++) { /* at the engine, when the second comes */
+		struct world *w = world_new();
+
+		vllm(w);
+		for (unsigned i = 0; i < 2; i++) {
+			double at = 1 + i;
+
+			ask(w, 1 + i, at, COMPLETIONS, "t", "");
+			add(w, at + 0.01, id, 5);
+			for (unsigned k = 0; k < 2 + i; k++)
+				step(w, at + 0.1 + k * 0.1,
+				     &(struct out){
+					     .id = id,
+					     .tokens = 1,
+					     .finish = k == 1 + i && (over || i) ? 1 : -1,
+					     .ev = { { k ? 0 : 1, at + 0.02 }, { 2, at + 0.05 } } },
+				     1);
+		}
+		body(w, 1, 3, "cmpl-t", CHOICE(0), 2);
+		body(w, 2, 3, "cmpl-t", CHOICE(0), 3);
+		assert_int_equal(w->n, 2);
+		for (unsigned i = 0; i < 2; i++) {
+			assert_int_equal(w->rec[i].n_request_ids, 1);
+			assert_int_equal(NSV(&w->rec[i], SCH_STEPS), 2 + i);
+			is_ms(&w->rec[i], P_FRONTEND, 20);
+		}
+		assert_int_equal(rp_timeline_stats(w->t)->tokens_completion, 5);
+		assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 0);
+		world_end(w);
+	}
 }
 
 /* A stop string, found late: the engine ran to its end, or far beyond the ring. */
@@ -2035,6 +2167,59 @@ static void abort_is_anothers(void **st)
 	world_end(w);
 }
 
+/* An abort that comes after the end is nobody's, even where a client went away unheard. */
+static void abort_late(void **st)
+{
+	const char *b = "cmpl-b-0-0000000b";
+
+	(void)st;
+	for (int answered = 0; answered < 2; answered++) {
+		struct world *w = world_new();
+		const struct rp_record *r = &w->rec[answered];
+
+		vllm(w);
+		ask(w, 1, 1.0, COMPLETIONS, NULL, "");
+		if (answered)
+			ask(w, 2, 1.1, COMPLETIONS, NULL, "");
+		add(w, 1.2, b, 5);
+		step(w, 2,
+		     &(struct out){ .id = b,
+				    .tokens = 4,
+				    .finish = answered ? -1 : 1,
+				    .ev = { { 1, 1.5 }, { 2, 1.75 } } },
+		     1);
+		if (answered)
+			body(w, 2, 2.1, "cmpl-b", CHOICE(0), 4);
+		state(w, 1, SEC(2.8), RP_PEER_RST);
+		close_conn(w, 1, SEC(2.8) + 1000);
+		abort_(w, 2.9, b);
+		tick(w, SEC(4));
+		assert_int_equal(w->n, 1 + answered);
+		assert_int_equal(r->end, RP_END_CLIENT_DISCONNECT);
+		assert_int_equal(r->n_request_ids, 0);
+		world_end(w);
+	}
+}
+
+/* A step without outputs: its stats count. */
+static void stats_alone(void **st)
+{
+	struct world *w = world_new();
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+
+	(void)st;
+	vllm(w);
+	step_of(w, CORE, SOCK_OUT, 0, 2, NULL, 0, &(struct stats){ 3, 2 });
+	step_of(w, CORE + 1, SOCK_OUT, 1, 2.1, NULL, 0, &(struct stats){ 1, 5 });
+	assert_int_equal(s->n_cores, 2);
+	assert_int_equal(s->cores[0].steps, 1);
+	assert_int_equal(s->cores[0].running, 3);
+	assert_int_equal(s->cores[0].waiting, 2);
+	assert_int_equal(s->running, 4);
+	assert_int_equal(s->waiting, 7);
+	world_end(w);
+}
+
 /* An id that is the engine's own, whole; and one other than was expected. */
 static void exact_ids(void **st)
 {
@@ -2109,6 +2294,39 @@ static void unnumbered(void **st)
 		}
 		world_end(w);
 	}
+}
+
+/* Where completions have no prompt's number, those of chats say nothing of. */
+static void numbered_unlike_chats(void **st)
+{
+	static const char *const id[] = { "cmpl-b-0", "cmpl-b-0-0" };
+	struct world *w = world_new();
+
+	(void)st;
+	vllm(w);
+	ask(w, 1, 0.5, CHAT, NULL, "");
+	add(w, 0.6, "chatcmpl-c", 5);
+	step(w, 0.8,
+	     &(struct out){ .id = "chatcmpl-c",
+			    .tokens = 1,
+			    .finish = 1,
+			    .ev = { { 1, 0.6 }, { 2, 0.7 } } },
+	     1);
+	body(w, 1, 0.9, "chatcmpl-c", CHOICE(0), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		ask(w, 2 + i, 1, COMPLETIONS, NULL, "");
+		add(w, 1.1, id[i], 5);
+		step(w, 2 + i * 0.1,
+		     &(struct out){ .id = id[i],
+				    .tokens = 1 + i,
+				    .finish = 1,
+				    .ev = { { 1, 1.5 }, { 2, 1.6 } } },
+		     1);
+	}
+	body(w, 3, 3, id[0], CHOICE(0), 2);
+	assert_int_equal(w->n, 2);
+	assert_string_equal(w->rec[1].request_ids[0], id[1]);
+	world_end(w);
 }
 
 /* The first output that is seen brings a preemption: it is no first output. */
@@ -2458,6 +2676,8 @@ int main(void)
 		cmocka_unit_test(odd_messages),
 		cmocka_unit_test(several),
 		cmocka_unit_test(estimated),
+		cmocka_unit_test(told_without_stats),
+		cmocka_unit_test(other_clock),
 		cmocka_unit_test(long_wait),
 		cmocka_unit_test(left_out),
 		cmocka_unit_test(left_out_otherwise),
@@ -2473,6 +2693,7 @@ int main(void)
 		cmocka_unit_test(cut_in_between),
 		cmocka_unit_test(long_id),
 		cmocka_unit_test(unnumbered),
+		cmocka_unit_test(numbered_unlike_chats),
 		cmocka_unit_test(cut_twice),
 		cmocka_unit_test(pid_again),
 		cmocka_unit_test(small_tensor),
@@ -2484,8 +2705,11 @@ int main(void)
 		cmocka_unit_test(proxied_by_id),
 		cmocka_unit_test(prompts_of_choices),
 		cmocka_unit_test(id_again),
+		cmocka_unit_test(id_again_early),
 		cmocka_unit_test(stop_late),
 		cmocka_unit_test(abort_is_anothers),
+		cmocka_unit_test(abort_late),
+		cmocka_unit_test(stats_alone),
 		cmocka_unit_test(exact_ids),
 		cmocka_unit_test(midway_preempted),
 		cmocka_unit_test(hooked_later),
