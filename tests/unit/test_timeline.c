@@ -484,6 +484,24 @@ static void out_of_order(void **st)
 	state(w, 1, 1130 * MS, RP_LOCAL_FIN);
 	close_conn(w, 1, 1131 * MS);
 	is_null(&w->rec[0], M_QUEUE, "invalid_order");
+	assert_true(rp_timeline_stats(w->t)->invalid_order > 0);
+	world_end(w);
+
+	/* two threads write one stream: what came first is not known */
+	w = world_new();
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	txc(w, 1, 1030 * MS, TOK);
+	txc(w, 1, 1020 * MS, TOK DONE);
+	tx(w, 1, 1040 * MS, END);
+	assert_int_equal(w->n, 1);
+	is_null(&w->rec[0], S_TTFT, "invalid_order");
+	is_null(&w->rec[0], S_LAST_TOKEN, "invalid_order");
+	is_ms(&w->rec[0], S_DURATION, 40);
+	assert_true(w->rec[0].flags & RP_FLAG_PARSE_ERROR);
+	assert_true(rp_timeline_stats(w->t)->invalid_order > 0);
 	world_end(w);
 }
 

@@ -793,7 +793,7 @@ static void emit(struct rp_timeline *t, struct request *q)
 		r->t_first_event = r->t_first_token = r->t_second_token = RP_NONE;
 		r->t_first_output = r->t_last_token = RP_NONE;
 		r->flags |= RP_FLAG_PARSE_ERROR;
-		t->st.invalid_order++;
+		r->stream_why = RP_WHY_INVALID; /* and counted below */
 	}
 	r->joined = q->n_tasks > 0;
 	r->engine_why = q->began_unseen ? RP_WHY_NOT_SEEN : engine_why(q);
