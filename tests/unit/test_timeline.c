@@ -178,8 +178,8 @@ static void c6(void **st)
 /* C8: usage in every event tells its tokens. */
 static void c8(void **st)
 {
-	static const int total[] = { 1, 7, 8, 10 };
-	static const uint64_t at[] = { 1100, 1400, 1450, 1600 };
+	static const int total[] = { 1, 7, 7, 10 }; /* the third has no token of its own */
+	static const uint64_t at[] = { 1100, 1400, 1450, 1550 };
 
 	(void)st;
 	for (int with = 0; with < 2; with++) {
@@ -205,11 +205,14 @@ static void c8(void **st)
 		}
 		tx(w, 1, 1700 * MS, END);
 		assert_int_equal(w->rec[0].chunks, 4);
-		assert_non_null(strstr(w->json[0], "\"icl_ms\":[300,50,150]"));
+		assert_non_null(strstr(w->json[0], "\"icl_ms\":[300,50,100]"));
 		if (with) {
 			assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 10);
+			assert_int_equal(NSV(&w->rec[0], S_FIRST_CHUNK), 1);
 			assert_non_null(
-				strstr(w->json[0], "\"itl_ms\":[50,50,50,50,50,50,50,75,75]"));
+				strstr(w->json[0], "\"itl_ms\":[50,50,50,50,50,50,50,50,50]"));
+			for (size_t i = 0; i < w->n_gaps; i++)
+				assert_true(w->gap_chunk[i] || w->gaps[i] == 50 * MS);
 		} else {
 			is_null(&w->rec[0], TOK_COMPLETION, "not_reported");
 		}
@@ -450,19 +453,25 @@ static void answered_late(void **st)
 		struct world *w = world_new();
 
 		session(w, false);
-		open_conn(w, 1, 1 * MS);
-		rx(w, 1, 1000 * MS, REQ);
-		state(w, 1, 1005 * MS, RP_PEER_FIN);
-		tx(w, 1, 1010 * MS, HDR_CHUNKED);
-		txc(w, 1, 1011 * MS, TOK DONE);
-		tx(w, 1, 1012 * MS, END);
+		for (unsigned i = 1; i < 3; i++) {
+			open_conn(w, i, 1 * MS);
+			rx(w, i, 1000 * MS, REQ);
+			state(w, i, 1005 * MS, RP_PEER_FIN);
+			tx(w, i, 1010 * MS, HDR_CHUNKED);
+			txc(w, i, 1011 * MS, TOK DONE);
+			tx(w, i, 1012 * MS, END);
+		}
 		assert_int_equal(w->n, 0);
 		if (reset)
 			state(w, 1, 1100 * MS, RP_PEER_RST);
-		else
-			tick(w, 1600 * MS);
-		assert_int_equal(w->n, 1);
+		assert_int_equal(w->n, reset);
+		tick(w, 1600 * MS);
+		assert_int_equal(w->n, 2);
 		assert_int_equal(w->rec[0].end, reset ? RP_END_CLIENT_DISCONNECT : RP_END_COMPLETE);
+		assert_int_equal(w->rec[1].end, RP_END_COMPLETE); /* whose client sent no reset */
+		is_ms(&w->rec[1], S_DURATION, 12);
+		if (reset)
+			is_null(&w->rec[0], S_DURATION, "not_reached");
 		world_end(w);
 	}
 }
@@ -778,6 +787,16 @@ static void truncated(void **st)
 	assert_int_equal(w->rec[0].chunks, 2);
 	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
 	is_ms(&w->rec[0], S_TTFT, 10);
+	assert_int_equal(rp_timeline_stats(w->t)->bytes_cut, 5000 + 6 + 2 - strlen(head));
+	/* the last byte of a body that was cut was in that call all the same */
+	rx(w, 1, 2000 * MS, REQ_PLAIN);
+	tx(w, 1, 2010 * MS,
+	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n");
+	data_n(w, 1, RP_TX, 2020 * MS, "{}", 2, 18, false);
+	assert_int_equal(w->n, 2);
+	is_ms(&w->rec[1], S_LAST_BODY, 20);
+	assert_int_equal(w->rec[1].calls_tx, 1);
+	assert_int_equal(w->rec[1].body_tx, 20);
 	world_end(w);
 }
 
@@ -969,7 +988,8 @@ static void errors(void **st)
 	tx(w, 1, 2010 * MS, HDR_CHUNKED);
 	txc(w, 1, 2020 * MS, TOK);
 	txc(w, 1, 2030 * MS,
-	    "data: {\"error\":{\"message\":\"SECRET\",\"type\":\"EngineDead\",\"code\":500}}\n\n" DONE);
+	    "data: {\"error\":{\"message\":\"SECRET\",\"type\":\"EngineDead\",\"code\":500}}\n\n" USAGE(
+		    1) DONE);
 	tx(w, 1, 2030 * MS, END);
 	assert_int_equal(w->n, 2);
 	for (int i = 0; i < 2; i++) {
@@ -980,6 +1000,7 @@ static void errors(void **st)
 	assert_string_equal(w->rec[0].error_type, "invalid_request_error");
 	assert_int_equal(w->rec[0].status, 400);
 	assert_string_equal(w->rec[1].error_where, "stream");
+	assert_string_equal(w->rec[1].error_type, "EngineDead"); /* not of what comes behind */
 	assert_int_equal(w->rec[1].status, 200);
 	world_end(w);
 
@@ -1329,6 +1350,7 @@ static void embeddings(void **st)
 	   "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
 	assert_int_equal(w->n, 1);
 	assert_int_equal(w->rec[0].operation, RP_OP_EMBEDDINGS);
+	assert_int_equal(w->rec[0].choices, 1);
 	is_ms(&w->rec[0], S_DURATION, 100);
 	is_null(&w->rec[0], S_TTFT, "not_generative");
 	world_end(w);
@@ -1638,6 +1660,202 @@ static void last_ack_of_the_closed(void **st)
 	world_end(w);
 }
 
+/* What the engine was asked for was not seen: the response's choices tell how many. */
+static void choices_seen(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, "POST /v1/completions HTTP/1.1\r\nContent-Length: 20\r\n\r\n");
+	data_n(w, 1, RP_RX, 1001 * MS, "", 0, 20, false);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	for (int i = 2; i >= 0; i--) {
+		char ev[128];
+
+		snprintf(ev, sizeof(ev), "data: {\"choices\":[{\"index\":%d,\"text\":\"a\"}]}\n\n",
+			 i);
+		txc(w, 1, 1020 * MS, ev);
+	}
+	txc(w, 1, 1030 * MS, USAGE(9) DONE);
+	tx(w, 1, 1030 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].choices, 3);
+	is_null(&w->rec[0], M_TTFT, "several_choices");
+	world_end(w);
+}
+
+/* A request that is half read when the response before it ends. */
+static void half_asked(void **st)
+{
+	struct world *w = world_new();
+	const size_t head = strlen(REQ) - 30;
+	char part[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	txc(w, 1, 1020 * MS, TOK DONE);
+	snprintf(part, sizeof(part), "%.*s", (int)head, REQ);
+	rx(w, 1, 1025 * MS, part);
+	tx(w, 1, 1030 * MS, END);
+	rx(w, 1, 1040 * MS, &REQ[head]);
+	tx(w, 1, 1050 * MS, HDR_CHUNKED);
+	txc(w, 1, 1060 * MS, TOK DONE);
+	tx(w, 1, 1070 * MS, END);
+	assert_int_equal(w->n, 2);
+	assert_int_equal(w->rec[1].end, RP_END_COMPLETE);
+	assert_int_equal(w->rec[1].body_rx, 66);
+	is_ms(&w->rec[1], P_RECEIVE, 15);
+	is_ms(&w->rec[1], S_TTFT, 20);
+	world_end(w);
+}
+
+/* Nothing of one stream is left to the next: not the line it ended in, nor its event. */
+static void stream_after_stream(void **st)
+{
+	static const char *const left[] = { "data: [DONE]\n", ": SECRET", "event: error\n" };
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	for (unsigned i = 0; i < 3; i++) {
+		uint64_t at = (1000 + i * 100) * MS;
+
+		rx(w, 1, at, REQ);
+		tx(w, 1, at + 10 * MS, HDR_CHUNKED);
+		txc(w, 1, at + 20 * MS, TOK);
+		txc(w, 1, at + 30 * MS, left[i]);
+		tx(w, 1, at + 30 * MS, END);
+	}
+	rx(w, 1, 2000 * MS, REQ);
+	tx(w, 1, 2010 * MS, HDR_CHUNKED);
+	txc(w, 1, 2020 * MS, TOK DONE);
+	tx(w, 1, 2030 * MS, END);
+	assert_int_equal(w->n, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(w->rec[i].end, RP_END_COMPLETE);
+		assert_int_equal(w->rec[i].chunks, 1);
+		is_ms(&w->rec[i], S_TTFT, 20);
+	}
+	world_end(w);
+}
+
+/* The next piece that is seen begins in the middle of a chunk: read on from the one behind. */
+static void picked_up(void **st)
+{
+	struct world *w = world_new();
+	char piece[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	txc(w, 1, 1010 * MS, TOK);
+	data_n(w, 1, RP_TX, 1020 * MS, "5\r\n", 3, 0, true);
+	snprintf(piece, sizeof(piece), "SECRET\r\n%zx\r\n%s\r\n", strlen(TOK), TOK);
+	tx(w, 1, 1030 * MS, piece);
+	txc(w, 1, 1040 * MS, TOK DONE);
+	tx(w, 1, 1050 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+	assert_int_equal(w->rec[0].chunks, 3);
+	assert_int_equal(rp_timeline_stats(w->t)->parse_errors, 0);
+	is_ms(&w->rec[0], S_LAST_TOKEN, 40);
+	is_ms(&w->rec[0], S_DURATION, 50);
+	world_end(w);
+}
+
+/* What is no request costs itself alone; and a path that is nobody's business is not kept. */
+static void bad_request(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 900 * MS, "GET /SECRET HTTP/1.1\r\n\r\n");
+	tx(w, 1, 910 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(rp_timeline_stats(w->t)->bytes_tx, 0);
+	rx(w, 1, 1000 * MS, "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: x\r\n\r\n");
+	rx(w, 1, 1001 * MS, "SECRET");
+	assert_int_equal(rp_timeline_stats(w->t)->parse_errors, 1);
+	tx(w, 1, 1010 * MS, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+	rx(w, 1, 2000 * MS, REQ);
+	tx(w, 1, 2010 * MS, HDR_CHUNKED);
+	txc(w, 1, 2020 * MS, TOK DONE);
+	tx(w, 1, 2030 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_COMPLETE);
+	is_ms(&w->rec[0], S_TTFT, 20);
+	world_end(w);
+}
+
+/* Two responses wait to be acknowledged: each by its own connection. */
+static void last_acks(void **st)
+{
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 1, 100, 0),
+				   .hook_reason = RP_HOOKS_NONE_FOR_ENGINE,
+				   .flags = RP_SESSION_ACKS };
+	struct rp_ev_tcp a = { .h = hdr(RP_EV_TCP, sizeof(a), 1120 * MS, 100, 0),
+			       .conn = 2,
+			       .acked_ts = 1110 * MS };
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	feed(w, &e);
+	w->tcp_unacked = 500;
+	for (unsigned i = 1; i < 3; i++) {
+		open_conn(w, i, 1 * MS);
+		rx(w, i, 1000 * MS, REQ);
+		tx(w, i, 1010 * MS, HDR_CHUNKED);
+		txc(w, i, 1020 * MS, TOK DONE);
+		tx(w, i, 1030 * MS, END);
+	}
+	feed(w, &a);
+	assert_int_equal(w->n, 1);
+	is_ms(&w->rec[0], NET_LAST_ACK, 80);
+	assert_int_equal(w->rec[0].rport, 40002);
+	tick(w, 4000 * MS);
+	assert_int_equal(w->n, 2);
+	is_null(&w->rec[1], NET_LAST_ACK, "not_seen");
+	world_end(w);
+}
+
+/* More tasks than a hook can tell: what they made together is not known. */
+static void more_tasks(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_hook e = {
+		.h = hdr(RP_EV_HOOK, sizeof(e), 1001 * MS, 100, 1001), .n = 1, .ok = 1, .val = { 7 }
+	};
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	e.h.flags = RP_F_CUT;
+	feed(w, &e);
+	hook(w, 1, 1002 * MS, 50, 0xabc, 7);
+	tx(w, 1, 1003 * MS, HDR_CHUNKED);
+	hook(w, 2, 1010 * MS, 50, 0xabc, 0);
+	txc(w, 1, 1011 * MS, TOK USAGE(9) DONE);
+	hook(w, 4, 1012 * MS, 50, 0xabc, 0);
+	tx(w, 1, 1020 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_true(w->rec[0].flags & RP_FLAG_LIMIT);
+	assert_int_equal(NSV(&w->rec[0], TOK_COMPLETION), 9);
+	assert_int_equal(w->rec[0].token_source, RP_TOKENS_USAGE);
+	world_end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1683,6 +1901,13 @@ int main(void)
 		cmocka_unit_test(answers),
 		cmocka_unit_test(unknown_tokens),
 		cmocka_unit_test(long_ids),
+		cmocka_unit_test(choices_seen),
+		cmocka_unit_test(half_asked),
+		cmocka_unit_test(stream_after_stream),
+		cmocka_unit_test(picked_up),
+		cmocka_unit_test(bad_request),
+		cmocka_unit_test(last_acks),
+		cmocka_unit_test(more_tasks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
