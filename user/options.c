@@ -91,7 +91,7 @@ static const struct argp_option options[] = {
 	  "Hash the requests' ids and mask the clients' addresses, in all outputs", 0 },
 	{ "anonymous-key", OPT_ANONYMOUS_KEY, "FILE", 0,
 	  "The same, the hashes keyed with the contents of FILE", 0 },
-	{ "wait", OPT_WAIT, 0, 0, "Wait for the engine to come back when it exits", 0 },
+	{ "wait", OPT_WAIT, 0, 0, "Wait for the engine to listen, and to come back when it exits", 0 },
 	{ "quiet", 'q', 0, 0, "No lines but errors and that of the attach", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cpu.h"
+#include "engine/find.h"
 #include "engine/proc.h"
 #include "lib/caps.h"
 #include "lib/clock.h"
@@ -622,7 +623,38 @@ static void send_listeners(struct watch *w)
 	}
 }
 
-/* Listening sockets of all targets, or an exit status with its line said. */
+#define NOT_YET (-1)
+#define LISTEN_MS 500
+
+/* What to watch for the pids given, or an exit status with its line said. */
+static int find_targets(struct watch *w)
+{
+	uint32_t pid, top;
+	bool twice;
+
+	for (unsigned i = 0; i < w->o->n_pids; i++) {
+		pid = w->o->pids[i];
+		if (rp_proc_alive(pid)) {
+			rp_say("no process %u", pid);
+			return RP_EXIT_NO_ENGINE;
+		}
+		top = rp_find_top(pid);
+		if (top != pid)
+			rp_say("process %u is a part of the server %u, which is watched as a whole",
+			       pid, top);
+		twice = false;
+		for (unsigned k = 0; k < w->n; k++)
+			twice |= w->t[k].pid == top;
+		if (!twice)
+			w->t[w->n++].pid = top;
+	}
+	return 0;
+}
+
+/*
+ * Listening sockets of all targets, or an exit status with its line said; with --wait
+ * NOT_YET and no line where there are none.
+ */
 static int find_listeners(struct watch *w)
 {
 	uint32_t *all = NULL;
@@ -651,7 +683,9 @@ static int find_listeners(struct watch *w)
 				       w->t[i].pid, w->t[i].pid);
 				return RP_EXIT_DENIED;
 			}
-			rp_say("process %u and its children listen on no stream socket: no engine in it",
+			if (w->o->wait)
+				return NOT_YET;
+			rp_say("process %u and its children listen on no stream socket: no engine in it, or one that is still starting (--wait waits for it)",
 			       w->t[i].pid);
 			return RP_EXIT_NO_ENGINE;
 		}
@@ -673,6 +707,24 @@ static int find_listeners(struct watch *w)
 	}
 	free(all);
 	return 0;
+}
+
+/*
+ * The same; it waits while none are there yet, and the attach begins (*since) when there are.
+ * NOT_YET: it was told to stop.
+ */
+static int wait_for_listeners(struct watch *w, uint64_t *since)
+{
+	int st = find_listeners(w);
+
+	if (st == NOT_YET)
+		rp_say("an engine listens on no stream socket yet: waiting for it");
+	while (st == NOT_YET && !rp_stopping()) {
+		usleep(LISTEN_MS * 1000);
+		*since = rp_now_ns();
+		st = find_listeners(w);
+	}
+	return st;
 }
 
 static int attach(struct watch *w)
@@ -1033,9 +1085,6 @@ int rp_watch(const struct rp_options *o)
 		return RP_EXIT_FAILED;
 	}
 	w->o = o;
-	w->n = o->n_pids;
-	for (unsigned i = 0; i < w->n; i++)
-		w->t[i].pid = o->pids[i];
 	/*
 	 * Getting ready costs about 0.2 s of one core, whoever waits; on a busy
 	 * machine it should not also take long.
@@ -1048,16 +1097,14 @@ int rp_watch(const struct rp_options *o)
 	rp_stop_on_signals(true);
 	rp_say_never_wait();
 
-	for (unsigned i = 0; i < w->n; i++) {
-		if (rp_proc_alive(w->t[i].pid)) {
-			rp_say("no process %u", w->t[i].pid);
-			st = RP_EXIT_NO_ENGINE;
-			goto cleanup;
-		}
-	}
-	st = find_listeners(w);
-	if (st)
+	st = find_targets(w);
+	if (!st)
+		st = wait_for_listeners(w, &t0);
+	if (st) {
+		if (st == NOT_YET)
+			st = 0;
 		goto cleanup;
+	}
 	for (unsigned i = 0; i < w->n; i++) {
 		e = recognise(w, &w->t[i]);
 		if (e) {

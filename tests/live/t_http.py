@@ -455,6 +455,24 @@ def other_protocols(t):
     recs = p.finish(1)
     t.equal([r["x_request_id"] for r in recs], ["x0"], "records")
     stream_is(t, only(t, recs, "x0"), srv.truth("x0"), ttft=20, gaps=[20, 20], chunks=3)
+    t.equal(p.summary["unobserved_connections"]["other"], 4, "unobserved_connections.other")
+
+
+@test(60)
+def other_protocols_unix(t):
+    """What an engine's processes say to each other on Unix sockets hides no request, and is not told."""
+    def raw(c):
+        while c.sock.recv(65536):
+            c.sock.sendall(b"\0\1\2\3" * 100)
+    srv = t.server(None, raw=raw, unix=t.path("ipc"))
+    p = t.probe(srv)
+    for _ in range(3):
+        c = Client(srv)
+        c.send(b"\0\0\0\x08\x04\xd2\x16\x2f")
+        c.read_some(10)
+        c.close()
+    p.finish(0)
+    t.equal(p.summary["unobserved_connections"], {"tls": 0, "http2": 0, "other": 0, "io_uring": 0}, "unobserved_connections")
 
 
 @test(60)

@@ -366,6 +366,76 @@ def engines_found(t):
             os.kill(p, signal.SIGKILL)
 
 
+ENGINE = """
+import http.server, os, subprocess, sys, time
+class H(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        d = b'{"id":"c1","model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"content":"x"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}'
+        self.send_response(200); self.send_header("Content-Type", "application/json"); self.send_header("Content-Length", str(len(d))); self.end_headers()
+        self.wfile.write(d)
+    def log_message(self, *a): pass
+p = subprocess.Popen(["llama-server", "60"], executable=sys.argv[3])
+print(p.pid, flush=True)
+time.sleep(float(sys.argv[1]))
+s = http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), H)
+s.serve_forever()
+"""
+
+
+def of_two_processes(t, after=0):
+    """An engine that listens `after` s and has a process of its own kind below: (its process, the other's pid, port)."""
+    port = free_port()
+    exe = t.path("llama-server")
+    shutil.copy(shutil.which("sleep"), exe)
+    p = t.spawn([exe, "-c", ENGINE, str(after), str(port), exe], executable=sys.executable, stdout=subprocess.PIPE, text=True)
+    return p, int(p.stdout.readline()), port
+
+
+@test(30)
+def part_of_an_engine(t):
+    """The pid of one of its processes, as nvidia-smi has it, is taken for the whole; given twice, once."""
+    top, below, port = of_two_processes(t)
+    try:
+        def up():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return True
+        wait_for("the port", 5, up)
+        p = t.probe(below, wait=False)
+        p.pids = [top.pid]
+        p.wait_attached()
+        c = Client(port)
+        c.ask("x0", stream=False)
+        c.close()
+        recs = p.finish(1)
+        t.equal([(r["x_request_id"], r["engine"]["name"], r["engine"]["pid"]) for r in recs], [("x0", "llamacpp", top.pid)], "records")
+        t.check(any(f"process {below} is a part of the server {top.pid}" in l for l in p.stderr_lines()), f"{p.stderr_lines()}")
+        r = subprocess.run([REQPROBE, "--pid", str(below), "--pid", str(top.pid), "--metrics", "off", "--duration", "0.2"], capture_output=True, text=True, timeout=30)
+        t.equal(re.findall(r"attached to pid (\d+)", r.stderr), [str(top.pid)], "given twice")
+        r = subprocess.run([REQPROBE, "doctor", "--pid", str(below)], capture_output=True, text=True, timeout=30)
+        t.check(f"{below} is a part of the server below" in r.stdout and f"pid {top.pid}: " in r.stdout, r.stdout[-800:])
+    finally:
+        os.kill(below, signal.SIGKILL)
+
+
+@test(30)
+def wait_for_the_start(t):
+    """An engine that does not listen yet: refused, and what would wait for it is named; --wait waits."""
+    top, below, port = of_two_processes(t, 2.5)
+    try:
+        r = subprocess.run([REQPROBE, "--pid", str(top.pid)], capture_output=True, text=True, timeout=30)
+        t.equal(r.returncode, 4, "exit status")
+        t.check("--wait waits for it" in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr)
+        p = t.probe(top, args=["--wait"])
+        t.check((p.attach_ms() or 1e9) < 1500, f"the wait is told as attach: {p.attach_ms()} ms")
+        c = Client(port)
+        c.ask("x0", stream=False)
+        c.close()
+        t.equal([r["x_request_id"] for r in p.finish(1)], ["x0"], "records")
+    finally:
+        os.kill(below, signal.SIGKILL)
+
+
 @test(10)
 def zz_schema(t):
     """Every line of every test against docs/schema."""

@@ -354,7 +354,7 @@ static bool holds(const struct rp_listener *l, ssize_t n, uint32_t pid)
 }
 
 /* Described are the processes that listen and those with the engine inside. */
-static int tree(FILE *out, uint32_t pid, struct sight *see)
+static int tree(FILE *out, uint32_t given, uint32_t pid, struct sight *see)
 {
 	const struct rp_engine *e;
 	struct rp_listener *l = NULL;
@@ -365,6 +365,8 @@ static int tree(FILE *out, uint32_t pid, struct sight *see)
 	int err, status = 0, denied = 0;
 
 	fputc('\n', out);
+	if (given != pid)
+		say(out, 0, "pid", "%" PRIu32 " is a part of the server below", given);
 	n = rp_proc_tree(pid, &pids);
 	if (n < 0) {
 		say(out, 0, "pid", "%" PRIu32 ": %s", pid,
@@ -447,12 +449,14 @@ static void verdict(FILE *out, uint32_t pid, int status, const struct sight *see
 int rp_doctor(const uint32_t *pids, size_t n, FILE *out)
 {
 	struct sight see[RP_MAX_PIDS] = { 0 };
+	uint32_t top[RP_MAX_PIDS];
 	int status[RP_MAX_PIDS], worst;
 	struct lacks lacks = kernel(out);
 
 	worst = lacks.required ? EXIT_DENIED : 0;
 	for (size_t i = 0; i < n && i < RP_MAX_PIDS; i++) {
-		status[i] = tree(out, pids[i], &see[i]);
+		top[i] = rp_find_top(pids[i]);
+		status[i] = tree(out, pids[i], top[i], &see[i]);
 		if (status[i] > worst)
 			worst = status[i];
 	}
@@ -467,6 +471,6 @@ int rp_doctor(const uint32_t *pids, size_t n, FILE *out)
 		say(out, 0, "verdict", "ready to watch%s",
 		    lacks.others ? ", without what is missing above" : "");
 	for (size_t i = 0; i < n && i < RP_MAX_PIDS && !lacks.required; i++)
-		verdict(out, pids[i], status[i], &see[i]);
+		verdict(out, top[i], status[i], &see[i]);
 	return worst;
 }

@@ -8,6 +8,8 @@
 
 #include "engine/proc.h"
 
+#define UP_MAX 64 /* pids may be used again while we look: no endless way up */
+
 struct node {
 	uint32_t pid, ppid;
 	const struct rp_engine *engine; /* NULL: none */
@@ -79,8 +81,7 @@ static bool below_another(const struct node *v, size_t n, const struct node *x)
 {
 	const struct node *up = x;
 
-	/* pids may be used again while we look: no endless way up */
-	for (unsigned i = 0; up && up->ppid && i < 64; i++) {
+	for (unsigned i = 0; up && up->ppid && i < UP_MAX; i++) {
 		const struct node key = { .pid = up->ppid };
 
 		up = bsearch(&key, v, n, sizeof(*v), by_pid);
@@ -88,6 +89,28 @@ static bool below_another(const struct node *v, size_t n, const struct node *x)
 			return true;
 	}
 	return false;
+}
+
+uint32_t rp_find_top(uint32_t pid)
+{
+	const struct rp_engine *e = NULL, *its;
+	uint32_t top = pid, up = pid;
+	struct rp_proc p;
+	int err;
+
+	for (unsigned i = 0; up && i < UP_MAX; i++) {
+		err = rp_proc_read(up, &p);
+		its = err && err != -EACCES ? NULL : recognise(&p);
+		if (!i)
+			e = its;
+		else if (its == e)
+			top = up;
+		up = err && err != -EACCES ? 0 : p.ppid;
+		rp_proc_free(&p);
+		if (!e)
+			break;
+	}
+	return top;
 }
 
 ssize_t rp_find_engines(struct rp_found *out, size_t max)

@@ -23,4 +23,10 @@ struct rp_found {
  */
 ssize_t rp_find_engines(struct rp_found *out, size_t max);
 
+/*
+ * A process of an engine is given (its EngineCore, as nvidia-smi(1) shows it): the topmost
+ * one of that engine above it, whose tree serves. Else pid itself.
+ */
+uint32_t rp_find_top(uint32_t pid);
+
 #endif

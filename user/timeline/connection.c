@@ -203,7 +203,8 @@ void rp_tl_conn_proto(struct rp_timeline *t, const struct rp_ev_conn_proto *e)
 		http_drop(t, c);
 		break;
 	case RP_PROTO_OTHER:
-		if (server_side(t, c))
+		/* on a Unix socket it is what an engine's processes say to each other */
+		if (server_side(t, c) && c->o.family != AF_UNIX)
 			t->st.unobserved_other++;
 		http_drop(t, c);
 		break;
