@@ -28,7 +28,7 @@ int rp_replay(const struct rp_options *o)
 		rp_say("%s", err);
 	if (!e && !r.stopped)
 		rp_say("%s has no end mark: it was cut short, by a full disk or a kill", o->file);
-	if (e || rp_run_lost(&r))
+	if (e || !r.stopped || rp_run_lost(&r))
 		st = RP_EXIT_FAILED;
 cleanup:
 	rp_run_close(&r);

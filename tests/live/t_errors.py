@@ -29,7 +29,7 @@ def err_usage(t):
         raise Skip("not built")
     for args in (["--no-such-option"], ["--pid"], ["--pid", "abc"], ["--pid", "-5"], ["--pid", "0"], ["--pid", "1", "--metrics", "nonsense"],
                  ["--pid", "1", "--duration", "x"], ["--pid", "99999999999999999999"], ["--pid", "1", "--engine", "nosuchengine"],
-                 ["frobnicate"], ["replay"], [], ["metrics", "x"], ["--pid", "1", "--goodput", "ttft:1"], ["--pid", "1", "--goodput", "http_req_blocked:1"]):
+                 ["frobnicate"], ["replay"], [], ["metrics", "x"], ["--pid", "1", "--goodput", "no_metric:1"], ["--pid", "1", "--goodput", "http_req_blocked:1"]):
         refused(t, 2, args, what=" ".join(args) or "no arguments", lines=1)
     # what would have no effect, or none of what was meant
     url = "--otlp=http://127.0.0.1:4318"

@@ -131,11 +131,27 @@ static void at_the_end(void **st)
 	fclose(f);
 }
 
+static void names_of_vllm(void **st)
+{
+	struct rp_slos slos;
+	char err[256];
+
+	(void)st;
+	assert_int_equal(rp_slo_parse("ttft:300 tpot:50 e2el:9000", &slos, err, sizeof(err)), 0);
+	assert_int_equal(slos.n, 3);
+	assert_int_equal(slos.slo[0].metric, RP_METRIC_TIME_TO_FIRST_TOKEN);
+	assert_int_equal(slos.slo[1].metric, RP_METRIC_INTER_TOKEN_LATENCY);
+	assert_int_equal(slos.slo[2].metric, RP_METRIC_REQUEST_LATENCY);
+	assert_int_equal(rp_slo_parse("itl:50 tpot:50", &slos, err, sizeof(err)), -EINVAL);
+	assert_non_null(strstr(err, "given twice"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts),
 		cmocka_unit_test(at_the_end),
+		cmocka_unit_test(names_of_vllm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@
 #define COLUMNS 79
 #define KEY 13	      /* width of the first column */
 #define SHOW_PROCS 16 /* processes of one tree described in full */
-#define SHOW_LISTENERS 32
+#define SHOW_LISTENERS 4
 #define FDS_MAX (1 << 20)
 
 enum { EXIT_DENIED = 3, EXIT_NO_PROCESS = 4 };
@@ -243,11 +243,22 @@ static void namespaces(FILE *out, uint32_t pid)
 		say(out, 2, "namespaces", "pid, net and mnt shared with reqprobe");
 }
 
-static void listeners(FILE *out, const struct rp_listener *l, ssize_t n)
+/* A server's port is mostly below those that the kernel gives out. */
+static int by_port(const void *a, const void *b)
+{
+	const struct rp_listener *x = a, *y = b;
+
+	if ((x->family == AF_UNIX) != (y->family == AF_UNIX))
+		return x->family == AF_UNIX ? 1 : -1;
+	return (x->port > y->port) - (x->port < y->port);
+}
+
+static void listeners(FILE *out, struct rp_listener *l, ssize_t n)
 {
 	char addr[INET6_ADDRSTRLEN] = "?";
 	ssize_t i;
 
+	qsort(l, (size_t)n, sizeof(*l), by_port);
 	for (i = 0; i < n && i < SHOW_LISTENERS; i++) {
 		if (l[i].family == AF_UNIX) {
 			say(out, 2, "listens", "unix %s (pid %" PRIu32 ")", l[i].path, l[i].pid);
@@ -259,7 +270,8 @@ static void listeners(FILE *out, const struct rp_listener *l, ssize_t n)
 		    l[i].port, l[i].pid);
 	}
 	if (n > SHOW_LISTENERS)
-		say(out, 2, "listens", "and %zd more", n - SHOW_LISTENERS);
+		say(out, 2, "listens", "and %zd more, which its processes may need for themselves",
+		    n - SHOW_LISTENERS);
 }
 
 static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *p,

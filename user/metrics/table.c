@@ -378,6 +378,25 @@ bool rp_metric_of(const struct rp_facts *f, enum rp_metric m, double *out)
 
 /* ---- service level objectives ---- */
 
+/* Also by the names of vLLM's own benchmark (vllm bench serve --goodput), which mean the same. */
+static enum rp_metric objective(const char *tag)
+{
+	static const struct {
+		const char *name;
+		enum rp_metric metric;
+	} also[] = {
+		{ "ttft", RP_METRIC_TIME_TO_FIRST_TOKEN },
+		{ "tpot", RP_METRIC_INTER_TOKEN_LATENCY },
+		{ "itl", RP_METRIC_INTER_TOKEN_LATENCY },
+		{ "e2el", RP_METRIC_REQUEST_LATENCY },
+	};
+
+	for (size_t i = 0; i < sizeof(also) / sizeof(also[0]); i++)
+		if (!strcmp(also[i].name, tag))
+			return also[i].metric;
+	return rp_metric_find(tag);
+}
+
 int rp_slo_parse(const char *s, struct rp_slos *out, char *err, size_t errlen)
 {
 	out->n = 0;
@@ -393,7 +412,7 @@ int rp_slo_parse(const char *s, struct rp_slos *out, char *err, size_t errlen)
 			break;
 		n = strcspn(s, ": \t\n");
 		snprintf(tag, sizeof(tag), "%.*s", (int)(n < sizeof(tag) ? n : sizeof(tag)), s);
-		m = rp_metric_find(tag);
+		m = objective(tag);
 		if (m == RP_METRIC_COUNT) {
 			snprintf(err, errlen, "no metric is called '%s': see reqprobe metrics",
 				 tag);
