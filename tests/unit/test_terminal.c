@@ -167,10 +167,61 @@ static void test_page(void **s)
 	    "14:57:30 -                   -     -      -      -      -      -      - err 500\n");
 	has(m.p, "\n3 requests: 2 complete, 1 client_disconnect; 0 events lost\n");
 	has(m.p, "\n             p50      p90      p99      max\n");
-	has(m.p, "\nqueue       32us    139ms    139ms    139ms\n");
+	has(m.p, "\nqueue     69.5ms    125ms    138ms    139ms\n");
 	has(m.p, "\nitl       3.89ms   3.89ms   3.89ms   3.89ms\n");
 	has(m.p, "\nslowest: chatcmpl-8c64..  ttft 201ms: 69% queue, 24% prefill, 7% front end\n");
 	assert_null(strstr(m.p, "unobserved"));
+	mem_free(&m);
+}
+
+static void test_shares_add_up(void **s)
+{
+	static const struct {
+		int64_t queue, prefill, frontend, ttft;
+		const char *want;
+	} c[] = {
+		{ 193, 1, 6, 200, "97% queue, 3% front end\n" }, /* not 97, 3 and 1 */
+		{ 100, 100, 100, 300, "34% queue, 33% prefill, 33% front end\n" },
+		{ 99, 0, 0, 100, "99% queue, 1% delivery\n" },
+		{ 1, 0, 0, 1, "ms: 100% queue\n" },
+	};
+	const struct rp_stats st = { .started = 1, .ends = { 1 } };
+
+	(void)s;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		struct rp_record r = full();
+		struct mem m;
+
+		mem_new(&m, -1);
+		set(&r, RP_FIELD_P_QUEUE, c[i].queue * MS);
+		set(&r, RP_FIELD_P_PREFILL, c[i].prefill * MS);
+		set(&r, RP_FIELD_P_FRONTEND, c[i].frontend * MS);
+		set(&r, RP_FIELD_S_TTFT, c[i].ttft * MS);
+		rp_term_record(m.t, &r);
+		rp_term_summary(m.t, &st);
+		fflush(m.f);
+		has(m.p, c[i].want);
+		mem_free(&m);
+	}
+}
+
+static void test_interpolated(void **s)
+{
+	const struct rp_stats st = { .started = 5, .ends = { 5 } };
+	struct mem m;
+
+	(void)s;
+	mem_new(&m, -1);
+	for (int i = 0; i < 5; i++) {
+		struct rp_record r = full();
+
+		set(&r, RP_FIELD_P_QUEUE, (i + 1) * 10 * MS);
+		rp_term_record(m.t, &r);
+	}
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	/* numpy.percentile([10, 20, 30, 40, 50], [50, 90, 99]); 30 is in a part around 29.9 */
+	has(m.p, "\nqueue     29.9ms   46.0ms   49.6ms   50.0ms\n");
 	mem_free(&m);
 }
 
@@ -323,12 +374,13 @@ static void test_percentiles(void **s)
 		assert_non_null(row);
 		row += 5;
 		for (int i = 0; i < 4; i++) {
-			size_t rank = (size_t)(q[i] * (double)n);
-			double want, got, tol = i == 3 ? 0.0051 : 0.0151;
+			double at = q[i] * (double)(n - 1), want, got,
+			       tol = i == 3 ? 0.0051 : 0.0151;
+			size_t k = (size_t)at;
 
-			if ((double)rank < q[i] * (double)n)
-				rank++;
-			want = (double)v[rank ? rank - 1 : 0];
+			want = (double)v[k];
+			if (k + 1 < n)
+				want += (at - (double)k) * (double)(v[k + 1] - v[k]);
 			row += strspn(row, " ");
 			got = (double)figure(row);
 			if (got < want * (1 - tol) - 500 || got > want * (1 + tol) + 500)
@@ -369,7 +421,7 @@ static void test_warnings(void **s)
 	has(m.p, "stream bytes: 10 lost, 20 cut\n");
 	has(m.p, "map full: 1 conns\n");
 	has(m.p, "limits hit: 3 memory (see --memory, --max-requests, --max-connections)\n");
-	has(m.p, "unobserved: 1 tls, 2 io_uring; see reqprobe doctor\n");
+	has(m.p, "unobserved connections: 1 tls, 2 io_uring; their requests are in no figure\n");
 	has(m.p, "* 1 record incomplete: see flags in the JSONL\n");
 	/* a record that a loss touched is in no percentile */
 	has(m.p, "\nttft           -        -        -        -\n");
@@ -555,7 +607,8 @@ int main(void)
 		cmocka_unit_test(test_gaps_of_events), cmocka_unit_test(test_no_escape_gets_out),
 		cmocka_unit_test(test_percentiles),    cmocka_unit_test(test_warnings),
 		cmocka_unit_test(test_scheduler),      cmocka_unit_test(test_socket_only),
-		cmocka_unit_test(test_terminal),
+		cmocka_unit_test(test_terminal),       cmocka_unit_test(test_shares_add_up),
+		cmocka_unit_test(test_interpolated),
 	};
 
 	setenv("TZ", "UTC", 1);

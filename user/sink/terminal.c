@@ -61,21 +61,34 @@ static void loghist_add(struct loghist *h, int64_t v, uint64_t times)
 
 /* Nearest rank: the smallest value with at least `permille` of the samples at
  * or below it. */
-static int64_t loghist_at(const struct loghist *h, unsigned permille)
+/* The value of this rank, from 1. */
+static int64_t loghist_rank(const struct loghist *h, uint64_t rank)
 {
-	uint64_t rank = (uint64_t)(((unsigned __int128)h->count * permille + 999) / 1000), cum = 0;
+	uint64_t cum = 0;
+	int64_t v;
 
-	if (!rank)
-		rank = 1;
-	for (size_t i = 0; i < BUCKETS; i++) {
+	if (rank <= 1)
+		return h->min;
+	for (size_t i = 0; i < BUCKETS && rank < h->count; i++) {
 		cum += h->bucket[i];
-		if (cum >= rank) {
-			int64_t v = bucket_mid(i);
-
-			return v < h->min ? h->min : v > h->max ? h->max : v;
-		}
+		if (cum < rank)
+			continue;
+		v = bucket_mid(i);
+		return v < h->min ? h->min : v > h->max ? h->max : v;
 	}
 	return h->max;
+}
+
+/* By linear interpolation, as `reqprobe report`, numpy and AIPerf have it. */
+static int64_t loghist_at(const struct loghist *h, unsigned permille)
+{
+	unsigned __int128 at = (unsigned __int128)(h->count - 1) * permille;
+	int64_t v = loghist_rank(h, (uint64_t)(at / 1000) + 1);
+	unsigned part = (unsigned)(at % 1000);
+
+	return part ? v + (int64_t)((double)(loghist_rank(h, (uint64_t)(at / 1000) + 2) - v) *
+				    part / 1000) :
+		      v;
 }
 
 /* ---- the sink ---- */
@@ -508,6 +521,27 @@ static int by_size(const void *a, const void *b)
 	return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
 }
 
+/* Whole percents that add up to 100: what rounding down leaves goes to the largest rests. */
+static void percents(const struct share *sh, int n, int64_t total, int *pct)
+{
+	int64_t rest[8] = { 0 };
+	int left = 100, most;
+
+	for (int i = 0; i < n; i++) {
+		pct[i] = (int)(sh[i].ns * 100 / total);
+		rest[i] = sh[i].ns * 100 % total;
+		left -= pct[i];
+	}
+	for (; left > 0 && left <= n; left--) {
+		most = 0;
+		for (int i = 1; i < n; i++)
+			if (rest[i] > rest[most])
+				most = i;
+		pct[most]++;
+		rest[most] = -1;
+	}
+}
+
 static void slowest(struct rp_term *t, const struct slow *s, const char *what, const char *rest)
 {
 	struct share sh[] = { { "queue", s->queue },
@@ -517,17 +551,17 @@ static void slowest(struct rp_term *t, const struct slow *s, const char *what, c
 	struct line l = { .n = 0 };
 	char id[20], d[24];
 	bool first = true;
+	int pct[4];
 
 	cut(id, s->id[0] ? s->id : "a request", 15);
 	add(&l, "slowest: %s  %s %s", id, what, dur(d, sizeof(d), s->total));
 	if (s->rest != RP_NONE && s->total > 0) {
 		qsort(sh, 4, sizeof(*sh), by_size);
+		percents(sh, 4, s->total, pct);
 		for (int i = 0; i < 4; i++) {
-			int64_t pct = (sh[i].ns * 200 + s->total) / (2 * s->total);
-
-			if (pct < 1)
+			if (pct[i] < 1)
 				continue;
-			add(&l, "%s %d%% %s", first ? ":" : ",", (int)pct, sh[i].name);
+			add(&l, "%s %d%% %s", first ? ":" : ",", pct[i], sh[i].name);
 			first = false;
 		}
 	}
@@ -686,6 +720,7 @@ void rp_term_summary(struct rp_term *t, const struct rp_stats *s)
 	warn_row(t, "map full: ", rp_map_names, s->map_full, RP_MAP_COUNT, "");
 	warn_row(t, "limits hit: ", limit_names, limits, 7,
 		 " (see --memory, --max-requests, --max-connections)");
-	warn_row(t, "unobserved: ", unobserved_names, unobserved, 4, "; see reqprobe doctor");
+	warn_row(t, "unobserved connections: ", unobserved_names, unobserved, 4,
+		 "; their requests are in no figure");
 	fflush(t->out);
 }
