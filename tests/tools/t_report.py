@@ -455,6 +455,16 @@ def report_text(t):
             if " requests (" in line:
                 n, of = int(line.split()[0]), line.split("(")[1].split(")")[0]
                 t.equal(sum(int(x.split()[-1]) for x in of.split(", ")), n, f"reasons of {line}")
+    rows = lambda text: [l.split()[0] for l in text.split(" std\n")[1].split("\n  without a ")[0].splitlines()]
+    b = changed(a, t.path("b.jsonl"), lambda i, r: r["network"].update(retransmits=int(i == 7)))
+    some, every = report(t, "--by", "none", "--json", b), report(t, "--by", "none", "--all", b).stdout
+    some, text = json.loads(some.stdout)["total"]["metrics"], report(t, "--by", "none", b).stdout
+    t.equal(rows(text)[:5], ["request_latency", "time_to_first_token", "frontend_time", "queue_time", "prefill_time"], "what stands first")
+    zero = {x for x in some if some[x].get("count") and some[x]["min"] == some[x]["max"] == 0}
+    t.check("keepalives" in zero and not zero & set(rows(text)) and "retransmits" in rows(text), f"rows of 0: {zero & set(rows(text))}")
+    named = " ".join(text.split("  without a row: ")[1].split("\n\n")[0].split())
+    t.check("keepalives (0)" in named and "output_token_count (as output_sequence_length)" in named, named)
+    t.check(zero | {"output_token_count"} <= set(every.replace("(", " ").split()), "--all has rows for them")
     refused = report(t, "--by", "status", a).stdout.split("\nstatus 400\n")[1].split("\n\nstatus ")[0]
     t.check("request_error_rate" in refused and "p50" not in refused, f"refused: {refused}")
     t.check("error_isl" in report(t, "--all", "--by", "status", a).stdout.split("\nstatus 400\n")[1].split("\n\nstatus ")[0], "--all")

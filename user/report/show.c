@@ -244,15 +244,90 @@ static void none(FILE *f, const struct rp_group *g, unsigned width)
 		fputc('\n', f);
 }
 
+/* What needs no row unless --all: NULL, or why. */
+static const char *no_news(const struct rp_group *g, enum rp_metric m)
+{
+	static const struct {
+		enum rp_metric m, as;
+		const char *why;
+	} twins[] = {
+		{ RP_METRIC_TIME_TO_FIRST_OUTPUT_TOKEN, RP_METRIC_TIME_TO_FIRST_TOKEN,
+		  "as time_to_first_token" },
+		{ RP_METRIC_OUTPUT_TOKEN_COUNT, RP_METRIC_OUTPUT_SEQUENCE_LENGTH,
+		  "as output_sequence_length" },
+	};
+	const struct rp_stats_of *s = &g->fig->stats[m];
+
+	if (s->min == 0 && s->max == 0)
+		return "0";
+	for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
+		const struct rp_stats_of *o = &g->fig->stats[twins[i].as];
+
+		if (twins[i].m == m && o->n == s->n && o->min == s->min && o->max == s->max &&
+		    o->avg == s->avg && o->std == s->std)
+			return twins[i].why;
+	}
+	return NULL;
+}
+
+static bool has_row(const struct rp_report *r, const struct rp_group *g, enum rp_metric m)
+{
+	return g->fig->stats[m].n && (r->o->all || (usual(m) && !no_news(g, m)));
+}
+
+static void left_out(FILE *f, const struct rp_group *g, unsigned width)
+{
+	struct list l = { .f = f, .width = width };
+
+	for (int m = 0; m < RP_METRIC_COUNT; m++) {
+		const char *why;
+		char name[96];
+
+		if (!g->fig->stats[m].n || !usual((enum rp_metric)m))
+			continue;
+		why = no_news(g, (enum rp_metric)m);
+		if (!why)
+			continue;
+		snprintf(name, sizeof(name), "%s (%s)", rp_metric_defs[m].tag, why);
+		if (!l.any)
+			l.at = (unsigned)fprintf(f, "  without a row:");
+		item(&l, name);
+	}
+	if (l.any)
+		fputc('\n', f);
+}
+
+/* Where a request's time went comes first, in the order in which it goes. */
+static const enum rp_metric first[] = {
+	RP_METRIC_REQUEST_LATENCY, RP_METRIC_TIME_TO_FIRST_TOKEN, RP_METRIC_FRONTEND_TIME,
+	RP_METRIC_QUEUE_TIME,	   RP_METRIC_PREFILL_TIME,	  RP_METRIC_ENGINE_DECODE_TIME,
+	RP_METRIC_FLUSH_TIME,	   RP_METRIC_INTER_TOKEN_LATENCY,
+};
+#define N_FIRST (sizeof(first) / sizeof(first[0]))
+
+static void order(enum rp_metric *rows /* RP_METRIC_COUNT */)
+{
+	size_t n = N_FIRST, i;
+
+	memcpy(rows, first, sizeof(first));
+	for (int m = 0; m < RP_METRIC_COUNT; m++) {
+		for (i = 0; i < N_FIRST && first[i] != (enum rp_metric)m; i++)
+			;
+		if (i == N_FIRST)
+			rows[n++] = (enum rp_metric)m;
+	}
+}
+
 static void metrics(FILE *f, const struct rp_report *r, const struct rp_group *g, unsigned width)
 {
+	enum rp_metric rows[RP_METRIC_COUNT];
 	unsigned name_width = 0, rank = 6;
 	char t[32];
 
 	for (int m = 0; m < RP_METRIC_COUNT; m++) {
 		size_t n = strlen(rp_metric_defs[m].tag) + strlen(unit_of(&rp_metric_defs[m])) + 1;
 
-		if (g->fig->stats[m].n && (r->o->all || usual((enum rp_metric)m)) && n > name_width)
+		if (has_row(r, g, (enum rp_metric)m) && n > name_width)
 			name_width = (unsigned)n;
 	}
 	for (; rank; rank--) {
@@ -266,13 +341,15 @@ static void metrics(FILE *f, const struct rp_report *r, const struct rp_group *g
 	if (!name_width)
 		return;
 	head(f, name_width, rank);
-	for (int m = 0; m < RP_METRIC_COUNT; m++) {
+	order(rows);
+	for (int k = 0; k < RP_METRIC_COUNT; k++) {
+		const enum rp_metric m = rows[k];
 		const struct rp_metric_def *d = &rp_metric_defs[m];
 		const struct rp_stats_of *s = &g->fig->stats[m];
 		uint64_t have = m == RP_METRIC_INTER_CHUNK_LATENCY ? g->chunked : s->n;
 		int used;
 
-		if (!s->n || (!r->o->all && !usual((enum rp_metric)m)))
+		if (!has_row(r, g, m))
 			continue;
 		share(t, sizeof(t), have, g->requests);
 		used = fprintf(f, "  %s %s", d->tag, unit_of(d));
@@ -286,6 +363,8 @@ static void metrics(FILE *f, const struct rp_report *r, const struct rp_group *g
 		}
 		fputc('\n', f);
 	}
+	if (!r->o->all)
+		left_out(f, g, width);
 	reasons(f, r, g, width);
 	none(f, g, width);
 }
