@@ -89,6 +89,9 @@ static void c4(void **st)
 		assert_int_equal(r->stream, 1);
 		is_null(r, M_QUEUE, "no_engine_hooks");
 		assert_int_equal(r->bytes_rx, strlen(REQ));
+		assert_int_equal(rp_timeline_stats(w->t)->bytes_rx, strlen(REQ));
+		assert_int_equal(rp_timeline_stats(w->t)->bytes_tx, w->off[1][RP_TX]);
+		assert_int_equal(r->bytes_tx, w->off[1][RP_TX]);
 		assert_int_equal(NSV(r, NET_RTT), 31);
 		assert_int_equal(w->n_gaps, 4); /* two icl, two itl */
 		world_end(w);
@@ -906,6 +909,7 @@ static void pre_attach(void **st)
 	assert_int_equal(w->n, 1);
 	assert_int_equal(w->rec[0].end, RP_END_UNKNOWN);
 	assert_true(w->rec[0].flags & RP_FLAG_PARTIAL);
+	assert_int_equal(w->rec[0].bytes_tx, w->off[1][RP_TX]);
 	is_null(&w->rec[0], S_TTFT, "not_seen");
 	is_null(&w->rec[0], M_QUEUE, "not_seen");
 	/* whoever closes: it may have been whole */
@@ -1782,6 +1786,7 @@ static void bad_request(void **st)
 	rx(w, 1, 900 * MS, "GET /SECRET HTTP/1.1\r\n\r\n");
 	tx(w, 1, 910 * MS, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
 	assert_int_equal(rp_timeline_stats(w->t)->bytes_tx, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->bytes_rx, 0);
 	rx(w, 1, 1000 * MS, "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: x\r\n\r\n");
 	rx(w, 1, 1001 * MS, "SECRET");
 	assert_int_equal(rp_timeline_stats(w->t)->parse_errors, 1);
@@ -1856,6 +1861,101 @@ static void more_tasks(void **st)
 	world_end(w);
 }
 
+/* The end of a response from before the attach was not seen: the next request is its end. */
+static void asked_midstream(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1000 * MS, 100, 0),
+				     .conn = 1,
+				     .family = AF_INET,
+				     .lport = 8000,
+				     .rport = 4000 };
+	struct rp_ev_conn_proto p = { .h = hdr(RP_EV_CONN_PROTO, sizeof(p), 1000 * MS, 100, 0),
+				      .conn = 1,
+				      .proto = RP_PROTO_MIDSTREAM };
+
+	(void)st;
+	o.h.flags = RP_F_PRE_ATTACH;
+	session(w, false);
+	feed(w, &o);
+	feed(w, &p);
+	txc(w, 1, 1000 * MS, TOK);
+	tx(w, 1, 1050 * MS, "0\r\n");
+	tx(w, 1, 1051 * MS, "\r\n");
+	p.proto = RP_PROTO_HTTP1;
+	feed(w, &p);
+	rx(w, 1, 2000 * MS, REQ);
+	assert_int_equal(w->n, 1);
+	tx(w, 1, 2001 * MS, HDR_CHUNKED);
+	txc(w, 1, 2010 * MS, TOK DONE);
+	tx(w, 1, 2020 * MS, END);
+	assert_int_equal(w->n, 2);
+	assert_int_equal(w->rec[1].end, RP_END_COMPLETE);
+	is_ms(&w->rec[1], S_TTFT, 10);
+	world_end(w);
+}
+
+/* Refused before it had a slot, and its hooks entered by threads in turn. */
+static void refused_task(void **st)
+{
+	struct world *w = world_new();
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+
+	(void)st;
+	memset(hook_seq, 0, sizeof(hook_seq));
+	session(w, true);
+	for (unsigned i = 1; i < 3; i++) {
+		open_conn(w, i, 1 * MS);
+		rx(w, i, 1000 * MS, REQ);
+	}
+	hook(w, 0, 1001 * MS, 1001, 7, 0);
+	hook_seq[0] = 2; /* told before the one that was entered before it */
+	hook(w, 0, 1003 * MS, 1002, 9, 0);
+	hook_seq[0] = 1;
+	hook(w, 0, 1002 * MS, 1001, 8, 0);
+	assert_int_equal(s->waiting, 3);
+	hook(w, 1, 1004 * MS, 50, 0xabc, 9);
+	assert_int_equal(s->waiting, 2);
+	assert_int_equal(s->running, 1);
+	tx(w, 1, 1010 * MS,
+	   "HTTP/1.1 503 No\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	assert_int_equal(s->waiting, 0);
+	assert_int_equal(s->running, 1);
+	hook(w, 2, 1011 * MS, 50, 0xabc, 0);
+	tx(w, 2, 1012 * MS, HDR_CHUNKED);
+	txc(w, 2, 1013 * MS, TOK DONE);
+	hook(w, 4, 1014 * MS, 50, 0xabc, 0);
+	tx(w, 2, 1020 * MS, END);
+	assert_int_equal(w->n, 2);
+	assert_false(w->rec[1].flags & RP_FLAG_LOST_EVENTS);
+	is_ms(&w->rec[1], P_QUEUE, 1);
+	assert_int_equal(s->running, 0);
+	world_end(w);
+}
+
+/* A Unix socket has no retransmissions, not none of them. */
+static void unix_socket(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_conn_open o = { .h = hdr(RP_EV_CONN_OPEN, sizeof(o), 1 * MS, 0, 0),
+				     .conn = 1,
+				     .family = AF_UNIX,
+				     .rtt_status = RP_RTT_UNIX };
+
+	(void)st;
+	session(w, false);
+	feed(w, &o);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	txc(w, 1, 1020 * MS, TOK DONE);
+	tx(w, 1, 1030 * MS, END);
+	assert_int_equal(w->n, 1);
+	is_ms(&w->rec[0], S_TTFT, 20);
+	is_null(&w->rec[0], NET_RETRANS, "unix_socket");
+	is_null(&w->rec[0], NET_RTT, "unix_socket");
+	world_end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -1908,6 +2008,9 @@ int main(void)
 		cmocka_unit_test(bad_request),
 		cmocka_unit_test(last_acks),
 		cmocka_unit_test(more_tasks),
+		cmocka_unit_test(asked_midstream),
+		cmocka_unit_test(refused_task),
+		cmocka_unit_test(unix_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
