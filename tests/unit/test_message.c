@@ -2238,6 +2238,7 @@ static void cached_unknown(void **st)
 	assert_int_equal(core0(w)->tokens_prompt, 7);
 	assert_int_equal(core0(w)->tokens_computed, 0);
 	assert_false(core0(w)->cached_known);
+	assert_false(core0(w)->spec);
 	assert_int_equal(all.s[0].computed, RP_NONE);
 	world_end(w);
 }
@@ -2257,6 +2258,7 @@ static void cut_of_one_core(void **st)
 		if (k == 1) { /* before its outputs: nothing of the step is told */
 			outputs(&p, 0, 2 + k, &a, 1, &some);
 			frame(w, CORE, SOCK_OUT, SEC(2.1 + k), p.b, 2, 0, (uint32_t)p.n - 2);
+			assert_true(core0(w)->kv_usage == 0.25);
 		} else {
 			step_of(w, CORE, SOCK_OUT, 0, 2.1 + k, &a, 1, &some);
 		}

@@ -416,6 +416,26 @@ static void posted(void **st)
 	world_end(w);
 }
 
+struct told {
+	unsigned http, dropped;
+};
+
+static void on_http(void *ctx, const struct rp_http_info *h)
+{
+	struct told *all = ctx;
+
+	assert_int_equal(h->duration_ns, 25 * MS);
+	all->http++;
+}
+
+static void on_dropped(void *ctx, uint64_t key)
+{
+	struct told *all = ctx;
+
+	(void)key;
+	all->dropped++;
+}
+
 /* Both ends of the inner connection are in the tree: one request, at the engine. */
 static void proxied(void **st)
 {
@@ -427,8 +447,11 @@ static void proxied(void **st)
 				     .rport = 8000,
 				     .laddr = { 127, 0, 0, 1 },
 				     .raddr = { 127, 0, 0, 1 } };
+	struct told told = { 0 };
+	struct rp_observer obs = { .ctx = &told, .http = on_http, .dropped = on_dropped };
 
 	(void)st;
+	assert_int_equal(rp_timeline_observe(w->t, &obs), 0);
 	session(w, false);
 	open_conn(w, 1, 1 * MS); /* a client's, to the proxy */
 	rx(w, 1, 1000 * MS, REQ);
@@ -445,6 +468,8 @@ static void proxied(void **st)
 	assert_int_equal(w->rec[0].rport, 40002);
 	assert_int_equal(rp_timeline_stats(w->t)->proxied, 1);
 	assert_int_equal(rp_timeline_stats(w->t)->started, 1);
+	assert_int_equal(told.http, 1); /* of the engine's own */
+	assert_int_equal(told.dropped, 1);
 	world_end(w);
 }
 
