@@ -430,6 +430,49 @@ def partial_writes_sockets(t):
     partial_writes(t, ["--sockets"])
 
 
+def refused_writes(t, args):
+    """A write that is refused leaves nothing behind: the instant of the next is its own."""
+    def h(c, r):
+        c.begin()
+        c.sock.setblocking(False)
+        try:
+            while True:
+                rest = c.wrap(TOK("b" * 2000))
+                while rest:
+                    ns = time.monotonic_ns()
+                    rest = rest[c.sock.send(rest):]
+                c.log("tok", ns)
+        except BlockingIOError:
+            pass
+        time.sleep(0.3)
+        c.sock.setblocking(True)
+        c.send(rest, None, "tok")
+        c.end()
+    srv = t.server(h, options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)])
+    p = t.probe(srv, args=args)
+    c = Client(srv)
+    c.s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    c.send(chat("x0"))
+    time.sleep(0.6)
+    c.response()
+    c.close()
+    r, x = only(t, p.finish(1), "x0"), srv.truth("x0")
+    if r and t.equal(len(r["icl_ms"]), len(x.gaps()), "gaps"):
+        t.check(x.gaps()[-1] > 290, "no write was refused")
+        t.near(r["icl_ms"][-1], x.gaps()[-1], "gap over the refused write", 5)
+
+
+@test(60)
+def refused_writes_nonblocking(t):
+    refused_writes(t, [])
+
+
+@test(60)
+def refused_writes_sockets(t):
+    """The same by the tracepoints of sockets."""
+    refused_writes(t, ["--sockets"])
+
+
 @test(60)
 def other_protocols(t):
     """Bytes that are no HTTP cost a look and nothing else; the HTTP beside works."""
