@@ -393,6 +393,47 @@ os.wait()
         t.check(r["end"] == "complete" and r["network"]["rtt_ms"] is not None, f"{r['end']}, rtt {r['network']['rtt_ms']}, flags {r['flags']}")
 
 
+def pid_alike(t, args):
+    """A process that the first look takes for the server, for its pid ends in the same
+    bits, is not one."""
+    def h(c, r):
+        c.begin()
+        c.event(TOK("a"), None, "tok")
+        c.end()
+    srv, limit = t.server(h), "/proc/sys/kernel/pid_max"
+    p = t.probe(srv, args=args)
+    l, old = socket.create_server(("127.0.0.1", 0)), open(limit).read()
+    try:
+        if int(old) <= srv.pid + 65536:
+            open(limit, "w").write(str(srv.pid + 65537))
+        pid = fork_as(srv.pid + 65536)
+        if not pid:
+            try:
+                s, _ = l.accept()
+                c = Conn(s, 0, os.open("/dev/null", os.O_WRONLY))
+                h(c, c.read_request())
+            finally:
+                os._exit(0)
+    finally:
+        open(limit, "w").write(old)
+    t.children.append(Child(pid))
+    for i, where in enumerate((l.getsockname()[1], srv)):
+        c = Client(where)
+        c.ask(f"x{i}")
+        c.close()
+    t.equal([r["x_request_id"] for r in p.finish(1)], ["x1"], "records")
+
+
+@test(60)
+def pid_alike_syscalls(t):
+    pid_alike(t, [])
+
+
+@test(60)
+def pid_alike_sockets(t):
+    pid_alike(t, ["--sockets"])
+
+
 @test(60)
 def pid_namespace(t):
     """A server in a pid namespace of its own, named by the pid the caller sees."""
