@@ -700,6 +700,36 @@ static void loss_of_first(void **st)
 	world_end(w);
 }
 
+/* A hole is one for each choice, whichever comes first behind it. */
+static void loss_of_choices(void **st)
+{
+	struct world *w = world_new();
+	char ev[2][128];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	for (int i = 0; i < 2; i++)
+		snprintf(ev[i], sizeof(ev[i]),
+			 "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"a\"}}]}\n\n",
+			 i);
+	for (uint64_t at = 1010; at < 3000; at += 1000) {
+		for (uint64_t k = 0; k < 4; k++)
+			txc(w, 1, (at + k * 5) * MS, ev[k & 1]);
+		data_n(w, 1, RP_TX, (at + 100) * MS, "5\r\nabcde\r\n", 10, 0, true);
+	}
+	txc(w, 1, 4000 * MS, DONE);
+	tx(w, 1, 4000 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].chunks, 8);
+	assert_int_equal(w->n_gaps, 2 * 3 + 4);
+	for (size_t i = 0; i < w->n_gaps; i++)
+		assert_int_equal(w->gaps[i], (w->gap_chunk[i] ? 5 : 10) * MS);
+	world_end(w);
+}
+
 /*
  * What came behind a hole may not be the second token, nor the first visible one, and
  * what came before it may not be the last.
@@ -2009,6 +2039,7 @@ int main(void)
 		cmocka_unit_test(loss),
 		cmocka_unit_test(loss_of_first),
 		cmocka_unit_test(loss_of_others),
+		cmocka_unit_test(loss_of_choices),
 		cmocka_unit_test(census),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(unseen_answers),

@@ -395,14 +395,14 @@ static void token_event(struct rp_timeline *t, struct request *q, const struct r
 	if (r->t_last_token != RP_NONE && !q->gap_since)
 		rp_tl_gap(t, q, true, ts - r->t_last_token, 1, RP_NONE);
 	r->t_last_token = ts;
+	for (unsigned c = 0; c < 64 && q->gap_since; c++)
+		q->prev_event[c] = RP_NONE;
 
 	for (unsigned c = 0; c < 64 && who >> c; c++) {
 		int64_t prev = q->prev_event[c];
 
 		if (!(who >> c & 1))
 			continue;
-		if (q->gap_since)
-			prev = RP_NONE;
 		if (!q->n_tasks && k) {
 			if (prev != RP_NONE)
 				rp_tl_gap(t, q, false, (ts - prev) / k, k, ts - prev);
