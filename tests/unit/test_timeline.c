@@ -809,6 +809,9 @@ static void census(void **st)
 	feed(w, &alive);
 	feed(w, &end);
 	assert_int_equal(w->n, 1); /* 1 is gone */
+	feed(w, &l);		   /* no more was lost: nothing to find out */
+	feed(w, &end);
+	assert_int_equal(w->n, 1);
 	assert_true(w->rec[0].flags & RP_FLAG_LOST_EVENTS);
 	tick(w, 3100 * MS);
 	assert_int_equal(w->n, 1);
@@ -2011,6 +2014,28 @@ static void unix_socket(void **st)
 	world_end(w);
 }
 
+/* Two servers are watched: each is what its own session says. */
+static void two_sessions(void **st)
+{
+	struct world *w = world_new();
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 2, 300, 0),
+				   .hook_reason = RP_HOOKS_STRIPPED };
+
+	(void)st;
+	session(w, false);
+	strcpy(e.engine, "llamacpp");
+	feed(w, &e);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1010 * MS, HDR_CHUNKED);
+	txc(w, 1, 1020 * MS, TOK DONE);
+	tx(w, 1, 1030 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_string_equal(w->rec[0].engine_name, "generic");
+	is_null(&w->rec[0], M_QUEUE, "no_engine_hooks");
+	world_end(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -2067,6 +2092,7 @@ int main(void)
 		cmocka_unit_test(asked_midstream),
 		cmocka_unit_test(refused_task),
 		cmocka_unit_test(unix_socket),
+		cmocka_unit_test(two_sessions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
