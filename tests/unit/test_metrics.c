@@ -393,8 +393,8 @@ static void objectives(void **st)
 	} bad[] = {
 		{ "", "TAG:VALUE" },
 		{ "  ", "TAG:VALUE" },
-		{ "ttft:500", "'ttft'" },
-		{ "time_to_first_token:500 tpot:3", "'tpot'" },
+		{ "latency:500", "'latency'" },
+		{ "time_to_first_token:500 tpoy:3", "'tpoy'" },
 		{ "time_to_first_token", "in ms" },
 		{ "time_to_first_token:", "has no number" },
 		{ "time_to_first_token:x", "has no number" },
