@@ -2045,7 +2045,8 @@ static void two_abandoned(void **st)
 	world_end(w);
 }
 
-/* What engine requests took of the memory is given back, whoever they were of. */
+/* What engine requests took of the memory is given back, whoever they were of; and nothing
+ * of them is found under their names, which come again. */
 static void memory_back(void **st)
 {
 	struct world *w = world_new();
@@ -2055,12 +2056,12 @@ static void memory_back(void **st)
 	(void)st;
 	vllm(w);
 	for (int k = 0; k < 3; k++) {
-		for (unsigned i = 0; i < 8; i++) { /* half are nobody's, two have one id */
+		for (unsigned i = 0; i < 8; i++) { /* half are nobody's */
 			double at = 1 + k * 1000 + i * 0.01;
 			char id[64], rid[32];
 
-			snprintf(id, sizeof(id), "cmpl-%d.%u-0", k, i == 7 ? 5 : i);
-			snprintf(rid, sizeof(rid), "cmpl-%d.%u", k, i);
+			snprintf(id, sizeof(id), "cmpl-%u-%u", i > 5 ? 5 : i, i == 6);
+			snprintf(rid, sizeof(rid), "cmpl-%u", i);
 			if (i < 4)
 				ask(w, 1 + i, at, COMPLETIONS, NULL, "");
 			add(w, at + 0.001, id, 5);
