@@ -288,13 +288,16 @@ def hang_up_any_time(t):
     t.equal(m.sum("reqprobe_requests_in_flight"), 0, "in flight")
     recs = p.finish(n)
     t.equal(len(recs), n, "records")
-    ends = {}
+    ends, left = {}, []
     for r in recs:
         ends[r["end"]] = ends.get(r["end"], 0) + 1
         t.equal(r["end"], "client_disconnect", f"{r['x_request_id']}: end")
         if r["x_request_id"].startswith("early"):
             # the server may have answered into the void
             t.check(r["status"] in (None, 200), f"{r['x_request_id']}: status {r['status']}")
+            left.append(r["server_timing"]["ended_ms"])
+    # the client's own clock says 20 ms after it has sent
+    t.check(all(15 < x < 60 for x in left) and sorted(left)[len(left) // 2] < 25, f"left after {left} ms")
     t.note(str(ends))
 
 

@@ -243,7 +243,7 @@ static void test_contract_line(void **s)
 		"\"queue_time_ms\":0.032138,\"mean_itl_ms\":3.8936122,\"tokens_per_second\":199.11400903114773},"
 		"\"server_timing\":{\"first_byte_ms\":7,\"first_body_ms\":7,\"first_event_ms\":7,\"ttft_ms\":13.197567,"
 		"\"time_to_second_token_ms\":4,\"time_to_first_output_token_ms\":13.197567,"
-		"\"last_token_ms\":33.197567,\"last_body_ms\":33.247567,\"duration_ms\":33.297567,"
+		"\"last_token_ms\":33.197567,\"last_body_ms\":33.247567,\"duration_ms\":33.297567,\"ended_ms\":33.297567,"
 		"\"mean_icl_ms\":4,\"chunks\":6,\"first_chunk_tokens\":1,\"keepalives\":0},"
 		"\"phases\":{\"receive_ms\":1,\"frontend_ms\":2,\"queue_ms\":0.032138,\"prefill_ms\":10.665429,"
 		"\"decode_ms\":19.468061,\"flush_ms\":1.131939},"

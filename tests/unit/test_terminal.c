@@ -60,6 +60,7 @@ static struct rp_record full(void)
 	set(&r, RP_FIELD_P_PREFILL, 10665429);
 	set(&r, RP_FIELD_S_TTFT, 11 * MS + 210000);
 	set(&r, RP_FIELD_S_DURATION, 31 * MS);
+	set(&r, RP_FIELD_S_ENDED, 31 * MS);
 	set(&r, RP_FIELD_NET_RTT, 31);
 	r.v[RP_FIELD_M_MEAN_ITL].known = true;
 	r.v[RP_FIELD_M_MEAN_ITL].d = 3.8936122;
@@ -142,6 +143,7 @@ static void test_page(void **s)
 	set(&r, RP_FIELD_P_FRONTEND, 14 * MS);
 	set(&r, RP_FIELD_S_TTFT, 201 * MS + 400000);
 	r.v[RP_FIELD_S_DURATION].known = false;
+	set(&r, RP_FIELD_S_ENDED, 305 * MS); /* the client left */
 	rp_term_record(m.t, &r);
 	r = record();
 	r.id[0] = '\0';
@@ -163,7 +165,7 @@ static void test_page(void **s)
 	has(m.p,
 	    "\nSTART    ID                 IN   OUT  QUEUE   TTFT    ITL  TOTAL    RTT END\n"
 	    "14:57:30 chatcmpl-8c64..    11     6   32us 11.2ms 3.89ms 31.0ms   31us length\n"
-	    "14:57:30 chatcmpl-8c64..    11     6  139ms  201ms 3.89ms      -   31us client\n"
+	    "14:57:30 chatcmpl-8c64..    11     6  139ms  201ms 3.89ms  305ms   31us client\n"
 	    "14:57:30 -                   -     -      -      -      -      -      - err 500\n");
 	has(m.p, "\n3 requests: 2 complete, 1 client_disconnect; 0 events lost\n");
 	has(m.p, "\n             p50      p90      p99      max\n");
@@ -498,6 +500,7 @@ static void test_socket_only(void **s)
 	mem_new(&m, 0);
 	r.finish_reason[0] = '\0';
 	set(&r, RP_FIELD_S_DURATION, 500 * MS);
+	set(&r, RP_FIELD_S_ENDED, 500 * MS);
 	rp_term_record(m.t, &r);
 	rp_term_gap(m.t, &g);
 	g.source = RP_ITL_SERVER;

@@ -498,10 +498,33 @@ static void answered_late(void **st)
 		assert_int_equal(w->rec[0].end, reset ? RP_END_CLIENT_DISCONNECT : RP_END_COMPLETE);
 		assert_int_equal(w->rec[1].end, RP_END_COMPLETE); /* whose client sent no reset */
 		is_ms(&w->rec[1], S_DURATION, 12);
-		if (reset)
+		is_ms(&w->rec[1], S_ENDED, 12);
+		if (reset) {
 			is_null(&w->rec[0], S_DURATION, "not_reached");
+			is_ms(&w->rec[0], S_ENDED, 5);
+		}
 		world_end(w);
 	}
+}
+
+/* The client closed its half before the server had read the request: that ended nothing. */
+static void half_closed_at_once(void **st)
+{
+	struct world *w = world_new();
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	state(w, 1, 990 * MS, RP_PEER_FIN);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1050 * MS, HDR_CHUNKED);
+	txc(w, 1, 1100 * MS, TOK);
+	state(w, 1, 1300 * MS, RP_PEER_RST);
+	close_conn(w, 1, 1301 * MS);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(w->rec[0].end, RP_END_CLIENT_DISCONNECT);
+	is_ms(&w->rec[0], S_ENDED, 300);
+	world_end(w);
 }
 
 /* D3, B1: instants out of order make no sample and are counted; never negative. */
@@ -598,6 +621,14 @@ static void ends(void **st)
 			is_null(&w->rec[0], S_TTFT, "not_reached");
 		if (c[i].end != RP_END_COMPLETE)
 			is_null(&w->rec[0], S_DURATION, "not_reached");
+		/* who ended it did so before anything else came of it, or with the close */
+		if (c[i].end == RP_END_UNKNOWN)
+			is_null(&w->rec[0], S_ENDED, "not_seen");
+		else if (c[i].end != RP_END_COMPLETE)
+			is_ms(&w->rec[0], S_ENDED, c[i].what[0] ? 110 : 120);
+		else
+			assert_int_equal(w->rec[0].v[RP_FIELD_S_ENDED].i,
+					 w->rec[0].v[RP_FIELD_S_DURATION].i);
 		world_end(w);
 	}
 }
@@ -2057,6 +2088,7 @@ int main(void)
 		cmocka_unit_test(posted),
 		cmocka_unit_test(proxied),
 		cmocka_unit_test(answered_late),
+		cmocka_unit_test(half_closed_at_once),
 		cmocka_unit_test(out_of_order),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(late_write),

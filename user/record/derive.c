@@ -177,7 +177,7 @@ static enum rp_reason why_usage(const struct rp_record *r)
 /* All instants with their reasons, so that a formula below is one line. */
 struct instants {
 	struct rp_instant start, request_end, first_byte, first_body, first_event, first_token,
-		second_token, first_output, last_token, last_body, end;
+		second_token, first_output, last_token, last_body, end, ended;
 	struct rp_instant queued, scheduled, eng_first, eng_last;
 	struct rp_instant established;
 };
@@ -196,6 +196,8 @@ static void collect(const struct rp_record *r, struct instants *t)
 	t->first_body = (struct rp_instant){ r->t_first_body, body };
 	t->last_body = (struct rp_instant){ r->t_last_body, body };
 	t->end = (struct rp_instant){ r->t_end, sock };
+	t->ended = (struct rp_instant){ r->t_end != RP_NONE ? r->t_end : r->t_ended,
+					sock == RP_WHY_NOT_REACHED ? RP_WHY_NOT_SEEN : sock };
 	t->first_event = (struct rp_instant){ r->t_first_event, why_event(r, RP_WHY_NO_TOKEN) };
 	t->first_token = (struct rp_instant){ r->t_first_token, why_event(r, RP_WHY_NO_TOKEN) };
 	t->second_token =
@@ -369,6 +371,7 @@ static void derive_server(struct rp_record *r, const struct instants *t)
 	/* AIPerf request_latency ends here; CONTRACT has both ends */
 	diff(&v[RP_FIELD_S_LAST_TOKEN], t->request_end, t->last_token);
 	diff(&v[RP_FIELD_S_DURATION], t->request_end, t->end);
+	diff(&v[RP_FIELD_S_ENDED], t->request_end, t->ended);
 
 	count(&v[RP_FIELD_S_CHUNKS], r->chunks || zero_counts(r) ? r->chunks : RP_NONE,
 	      why_event(r, RP_WHY_NOT_SEEN));

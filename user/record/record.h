@@ -107,6 +107,7 @@ extern const char *const rp_reason_names[RP_WHY_COUNT];
 	X(S_LAST_TOKEN, "server_timing", "last_token_ms", NS)           \
 	X(S_LAST_BODY, "server_timing", "last_body_ms", NS)             \
 	X(S_DURATION, "server_timing", "duration_ms", NS)               \
+	X(S_ENDED, "server_timing", "ended_ms", NS)                     \
 	X(S_MEAN_ICL, "server_timing", "mean_icl_ms", MS)               \
 	X(S_CHUNKS, "server_timing", "chunks", N)                       \
 	X(S_FIRST_CHUNK, "server_timing", "first_chunk_tokens", N)      \
@@ -261,6 +262,7 @@ struct rp_record {
 	int64_t t_start, t_request_end; /* socket */
 	int64_t t_first_byte, t_first_body, t_first_event, t_first_token, t_second_token;
 	int64_t t_first_output, t_last_token, t_last_body, t_end;
+	int64_t t_ended; /* the FIN, RST or close that ended it, where there is no t_end */
 	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last, t_eng_end; /* engine */
 	/*
 	 * The same four as the engine has them, in its own arithmetic: seconds of

@@ -439,7 +439,7 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 		[C_QUEUE] = value_dur(queue, sizeof(queue), &v[RP_FIELD_P_QUEUE], 1),
 		[C_TTFT] = value_dur(ttft, sizeof(ttft), &v[RP_FIELD_S_TTFT], 1),
 		[C_ITL] = itl,
-		[C_TOTAL] = value_dur(total, sizeof(total), &v[RP_FIELD_S_DURATION], 1),
+		[C_TOTAL] = value_dur(total, sizeof(total), &v[RP_FIELD_S_ENDED], 1),
 		[C_RTT] = value_dur(rtt, sizeof(rtt), &v[RP_FIELD_NET_RTT], 1000),
 		[C_END] = end,
 	};

@@ -313,7 +313,7 @@ void rp_tl_conn_state(struct rp_timeline *t, const struct rp_ev_conn_state *e)
 	case RP_PEER_LOST:
 		if (c->peer_rst == RP_NONE)
 			c->peer_rst = ts;
-		rp_tl_reset(t, c->id);
+		rp_tl_reset(t, c);
 		break;
 	case RP_LOCAL_FIN:
 	case RP_LOCAL_RST:

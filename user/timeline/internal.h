@@ -318,7 +318,7 @@ void rp_tl_pending(struct rp_timeline *t, bool all);
 /* What came of the last bytes: acknowledged at ts, or RP_NONE: not any more. */
 void rp_tl_acked(struct rp_timeline *t, struct conn *c, uint64_t upto, int64_t ts);
 /* The client's reset: requests held for this connection never reached it. */
-void rp_tl_reset(struct rp_timeline *t, uint64_t conn);
+void rp_tl_reset(struct rp_timeline *t, const struct conn *c);
 /* Is each line of such a body a document of its own? */
 bool rp_tl_ndjson(const char *content_type);
 /* May this request target, complete or not, stand in a recording? */

@@ -117,7 +117,7 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 	r = &q->r;
 	r->t_start = ts;
 	r->t_request_end = r->t_first_byte = r->t_first_event = r->t_first_token = RP_NONE;
-	r->t_second_token = r->t_first_output = r->t_last_token = r->t_end = RP_NONE;
+	r->t_second_token = r->t_first_output = r->t_last_token = r->t_end = r->t_ended = RP_NONE;
 	r->t_first_body = r->t_last_body = r->first_chunk_tokens = RP_NONE;
 	r->max_tokens = r->images = r->audios = r->videos = RP_NONE;
 	for (unsigned i = 0; i < RP_USAGE_COUNT; i++)
@@ -900,6 +900,27 @@ static void tell_ended(struct rp_timeline *t, struct request *q, int64_t ts)
 			t->obs[i].ended(t->obs[i].ctx, q->r.key, ts);
 }
 
+/*
+ * When it was over for who ended it. A FIN from before the request was read says only that
+ * the client had no more to send.
+ */
+static int64_t over_at(const struct conn *c, const struct rp_record *r, enum rp_end end)
+{
+	const int64_t peer[] = { c->peer_fin, c->peer_rst, c->closed },
+		      own[] = { c->local_fin, c->closed, RP_NONE },
+		      *all = end == RP_END_CLIENT_DISCONNECT ? peer : own;
+	int64_t ts = RP_NONE;
+
+	if (end != RP_END_CLIENT_DISCONNECT && end != RP_END_SERVER_CLOSE)
+		return RP_NONE;
+	for (unsigned i = 0; i < 3; i++)
+		if (all[i] != RP_NONE &&
+		    (r->t_request_end == RP_NONE || all[i] >= r->t_request_end) &&
+		    (ts == RP_NONE || all[i] < ts))
+			ts = all[i];
+	return ts;
+}
+
 void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end, int64_t ts)
 {
 	struct conn *c = q->conn;
@@ -930,6 +951,7 @@ void rp_tl_request_end(struct rp_timeline *t, struct request *q, enum rp_end end
 		r->t_end = ts;
 	else
 		r->t_end = RP_NONE; /* the last byte of the response was never sent */
+	r->t_ended = over_at(c, r, end);
 	r->retransmits = c->o.family == AF_UNIX || !c->known ? RP_NONE :
 							       (int64_t)(c->retrans - q->retrans0);
 	r->stream_why = stream_why(q, end);
@@ -1022,16 +1044,17 @@ void rp_tl_pending(struct rp_timeline *t, bool all)
 	t->pending_tail = p;
 }
 
-void rp_tl_reset(struct rp_timeline *t, uint64_t conn)
+void rp_tl_reset(struct rp_timeline *t, const struct conn *c)
 {
 	bool any = false;
 
 	for (struct request *q = t->pending; q; q = q->next) {
-		if (q->held_for != conn)
+		if (q->held_for != c->id)
 			continue;
 		q->held_for = 0;
 		q->r.end = RP_END_CLIENT_DISCONNECT;
 		q->r.t_end = RP_NONE;
+		q->r.t_ended = over_at(c, &q->r, q->r.end);
 		any = true;
 	}
 	if (any)
