@@ -787,22 +787,27 @@ static __always_inline int rp_exit_other(struct pt_regs *regs, long ret, u8 op, 
 	return 0;
 }
 
-/* One of several messages; 1: it could not be read. */
+/*
+ * One of several messages; 1: it could not be read. Its frame is a small one: in older kernels
+ * all of them on the way to rp_seg_*(), each rounded up to 32 bytes, may have 512.
+ */
 __noinline int rp_deliver_one(struct rp_conn *c, struct rp_xfer *x, u64 msg)
 {
-	struct rp_mmsghdr m;
+	struct rp_mmsghdr *m = (void *)msg;
+	u64 n;
 
-	if (!c || !x || bpf_probe_read_user(&m, sizeof(m), (void *)msg))
+	if (!c || !x || bpf_probe_read_user(&x->src, sizeof(x->src), &m->hdr.iov) ||
+	    bpf_probe_read_user(&n, sizeof(n), &m->hdr.iovlen) ||
+	    bpf_probe_read_user(&x->call_len, sizeof(x->call_len), &m->len))
 		return 1;
-	if (!m.len)
+	if (!x->call_len)
 		return 0;
-	x->off = __sync_fetch_and_add(x->dir == RP_RX ? &c->rx : &c->tx, m.len);
-	x->call_len = m.len;
-	x->limit = m.len < payload_max ? m.len : payload_max;
+	x->off = __sync_fetch_and_add(x->dir == RP_RX ? &c->rx : &c->tx, x->call_len);
+	x->limit = x->call_len < payload_max ? x->call_len : payload_max;
 	x->done = 0;
 	x->seg = 0;
 	x->seg_off = 0;
-	rp_xfer_iov(x, m.hdr.iov, m.hdr.iovlen);
+	rp_xfer_iov(x, x->src, n);
 	if (x->dir == RP_RX && c->proto != RP_PROTO_HTTP1 &&
 	    (c->proto == RP_PROTO_UNKNOWN || c->proto == RP_PROTO_MIDSTREAM))
 		rp_judge(c, x);
@@ -813,16 +818,13 @@ __noinline int rp_deliver_one(struct rp_conn *c, struct rp_xfer *x, u64 msg)
 }
 
 /* Several messages in one call: each is a call of its own to the reader. */
-__noinline int rp_deliver_many(struct rp_conn *c, struct rp_xfer *x, u64 vec, u32 n)
+static __always_inline void rp_deliver_many(struct rp_conn *c, struct rp_xfer *x, u64 vec, u32 n)
 {
 	u32 i;
 
-	if (!c || !x)
-		return 0;
 	for (i = 0; i < RP_MMSG_MAX && i < n; i++)
 		if (rp_deliver_one(c, x, vec + i * sizeof(struct rp_mmsghdr)))
 			break;
-	return 0;
 }
 
 static __always_inline void rp_tcp(struct sock *sk, struct rp_xfer *x)
