@@ -60,9 +60,9 @@ static const char doc[] =
 	"  metrics            every metric, its formula, and why some can't be known\n"
 	"\n"
 	"Each has a --help of its own; what follows is for --pid.\v"
-	"SIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed while "
-	"running or something was lost, 2 wrong usage, 3 not permitted or the kernel lacks what is "
-	"needed, 4 no such process or no engine in it. See reqprobe(8).";
+	"SIZE takes K, M or G; TIME takes us, ms, s (default), m, h or d. Exit status: 0 done, 1 "
+	"failed while running or something was lost, 2 wrong usage, 3 not permitted or the kernel "
+	"lacks what is needed, 4 no such process or no engine in it. See reqprobe(8).";
 
 #define ENGINES "llamacpp, vllm, aphrodite, generic"
 
@@ -91,7 +91,8 @@ static const struct argp_option options[] = {
 	  "Hash the requests' ids and mask the clients' addresses, in all outputs", 0 },
 	{ "anonymous-key", OPT_ANONYMOUS_KEY, "FILE", 0,
 	  "The same, the hashes keyed with the contents of FILE", 0 },
-	{ "wait", OPT_WAIT, 0, 0, "Wait for the engine to listen, and to come back when it exits", 0 },
+	{ "wait", OPT_WAIT, 0, 0, "Wait for the engine to listen, and to come back when it exits",
+	  0 },
 	{ "quiet", 'q', 0, 0, "No lines but errors and that of the attach", 0 },
 	{ "verbose", 'v', 0, 0, "Say more; twice: libbpf's own messages", 0 },
 	{ "memory", OPT_MEMORY, "SIZE", 0, "Ceiling on memory (default 64M)", 0 },
@@ -419,8 +420,8 @@ static const struct {
 		"input), or an interface. A file needs no root.\v"
 		"  reqprobe pcap run.pcap\n"
 		"  reqprobe pcap -i eth0 --port 8000 --jsonl requests.jsonl\n"
-		"\nSIZE takes K, M or G; TIME takes s (default), m or h. Exit status: 0 done, 1 failed "
-		"while running, 2 wrong usage, 3 not permitted. See reqprobe(8).",
+		"\nSIZE takes K, M or G; TIME takes us, ms, s (default), m, h or d. Exit status: 0 "
+		"done, 1 failed while running, 2 wrong usage, 3 not permitted. See reqprobe(8).",
 		{ 'i', OPT_PORT, OPT_JSONL, OPT_ITL, OPT_ENGINE, OPT_RECORD, OPT_RECORD_RAW,
 		  OPT_ANONYMOUS, OPT_ANONYMOUS_KEY, OPT_DURATION, OPT_MEMORY, OPT_RING, OPT_MAX_REQ,
 		  OPT_MAX_CONN, 'q', 'v', 'h' },

@@ -85,6 +85,9 @@ def err_usage(t):
         t.check(all(len(l) < 80 for l in lines), f"{verb}: lines beyond 79 columns")
         t.check(len(lines[0]) < 60 and "[OPTION...]" in lines[0], f"{verb}: usage {lines[0]}")
         t.check(not any(l.isspace() for l in lines), f"{verb}: a line of blanks")
+        units = re.findall(r"TIME takes ([^.]*)\.", " ".join(r.stdout.split()))
+        t.equal(units, ["us, ms, s (default), m, h or d"] * len(units), f"{verb}: units of TIME")
+        t.check(units or verb not in ([], ["pcap"], ["rtt"]), f"{verb}: no units of TIME")
 
 
 @test(60)

@@ -20,9 +20,9 @@ static const char doc[] =
 	"A HOST is a name or an address; [V6]:PORT for IPv6; a URL will do, too. The port is 80 "
 	"unless said, 443 for https. A name is resolved once, and its first address taken.\n"
 	"\nOn a terminal, standard output has a line for each probe and a summary; else AIPerf's "
-	"network latency lines, unless -o or --json is given. TIME takes us, ms, s (default), m or "
-	"h. Exit status: 0 a probe succeeded, 1 none did or a file can't be written, 2 wrong usage. "
-	"See reqprobe(8).";
+	"network latency lines, unless -o or --json is given. TIME takes us, ms, s (default), m, "
+	"h or d. Exit status: 0 a probe succeeded, 1 none did or a file can't be written, 2 wrong "
+	"usage. See reqprobe(8).";
 
 static const struct argp_option options[] = {
 	{ "interval", 'i', "TIME", 0, "Time from one probe to the next (default 1s, at least 10ms)",
