@@ -78,6 +78,7 @@ struct watch {
 	size_t n_progs;
 	struct rp_listener *ls;
 	ssize_t n_ls;
+	uint64_t end; /* by --duration, 0: none */
 };
 
 static struct rp_event_hdr header(enum rp_event_type type, size_t size, uint32_t pid)
@@ -623,6 +624,17 @@ static void send_listeners(struct watch *w)
 	}
 }
 
+static void end_after_duration(struct watch *w)
+{
+	if (w->o->duration_ns && !w->end)
+		w->end = rp_now_ns() + (uint64_t)w->o->duration_ns;
+}
+
+static bool over(const struct watch *w)
+{
+	return rp_stopping() || (w->end && rp_now_ns() >= w->end);
+}
+
 #define NOT_YET (-1)
 #define LISTEN_MS 500
 
@@ -717,9 +729,11 @@ static int wait_for_listeners(struct watch *w, uint64_t *since)
 {
 	int st = find_listeners(w);
 
-	if (st == NOT_YET)
+	if (st == NOT_YET) {
 		rp_say("an engine listens on no stream socket yet: waiting for it");
-	while (st == NOT_YET && !rp_stopping()) {
+		end_after_duration(w);
+	}
+	while (st == NOT_YET && !over(w)) {
 		usleep(LISTEN_MS * 1000);
 		*since = rp_now_ns();
 		st = find_listeners(w);
@@ -974,12 +988,12 @@ static unsigned say_helped(const struct watch *w, unsigned before)
 
 static void loop(struct watch *w)
 {
-	uint64_t end = w->o->duration_ns ? rp_now_ns() + (uint64_t)w->o->duration_ns : 0;
 	uint64_t gone_at = 0, orphans_at = 0, look_at = 0;
 	unsigned helped = 0;
 	int n = 0;
 	bool waiting = false, told = false;
 
+	end_after_duration(w);
 	while (!rp_stopping()) {
 		/* a burst may fill the ring in less than one period: stay with it */
 		if (rp_live_backlog(w->live) < w->o->ring / 16) {
@@ -997,7 +1011,7 @@ static void loop(struct watch *w)
 			look_now(w);
 		if (rp_hup_taken())
 			rp_run_reopen(&w->run);
-		if ((end && rp_now_ns() >= end) || w->run.reader_gone)
+		if (over(w) || w->run.reader_gone)
 			break;
 		if (orphans(w)) {
 			orphans_at = orphans_at ? orphans_at : rp_now_ns();

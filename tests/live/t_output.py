@@ -422,11 +422,13 @@ def part_of_an_engine(t):
 @test(30)
 def wait_for_the_start(t):
     """An engine that does not listen yet: refused, and what would wait for it is named; --wait waits."""
-    top, below, port = of_two_processes(t, 2.5)
+    top, below, port = of_two_processes(t, 3.5)
     try:
         r = subprocess.run([REQPROBE, "--pid", str(top.pid)], capture_output=True, text=True, timeout=30)
         t.equal(r.returncode, 4, "exit status")
         t.check("--wait waits for it" in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr)
+        r = subprocess.run([REQPROBE, "--pid", str(top.pid), "--wait", "--duration", "0.1"], capture_output=True, text=True, timeout=2)
+        t.check(r.returncode == 0 and "waiting for it" in r.stderr and "attached" not in r.stderr, f"--duration: {r.returncode}, {r.stderr}")
         p = t.probe(top, args=["--wait"])
         t.check((p.attach_ms() or 1e9) < 1500, f"the wait is told as attach: {p.attach_ms()} ms")
         c = Client(port)
