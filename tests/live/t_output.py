@@ -202,7 +202,10 @@ def replay_of_rubbish(t):
     p.finish(5)
     data = open(p.record, "rb").read()
     rnd = random.Random(1)
-    cut = [data[:len(data) * k // 40 & ~7] for k in range(1, 40)]     # some of them where a record ends
+    ends = [24]     # of the header, and of each event
+    while ends[-1] < len(data):
+        ends.append(ends[-1] + int.from_bytes(data[ends[-1]:ends[-1] + 4], sys.byteorder))
+    cut = [data[:end + k] for end in ends[:-1:4] for k in (0, 8)]
     for i, blob in enumerate([b"", b"hello\n", data[:10], data[:-3], *cut] +
                              [bytes(b ^ (rnd.random() < 0.002) * rnd.randrange(256) for b in data) for _ in range(20)]):
         f = t.path("bad.rec")
