@@ -58,6 +58,7 @@ static void times(void **st)
 	} cases[] = {
 		{ "1", 1000000000 },
 		{ "0.02", 20000000 },
+		{ "1.005", 1005000000 }, /* as a double a little less */
 		{ ".5", 500000000 },
 		{ "1500us", 1500000 },
 		{ "20ms", 20000000 },
@@ -99,6 +100,8 @@ static void times(void **st)
 	}
 	assert_true(rp_parse_time("0", 0, 5, &ns));
 	assert_int_equal(ns, 0);
+	assert_false(rp_parse_time("", 0, 5, &ns));
+	assert_false(rp_parse_time("ms", 0, 5, &ns));
 	assert_true(rp_parse_time("10ms", 10000000, 10000000, &ns));
 	assert_false(rp_parse_time("9.999999ms", 10000000, 10000000, &ns));
 	assert_false(rp_parse_time("10.000001ms", 10000000, 10000000, &ns));
