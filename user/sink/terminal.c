@@ -59,8 +59,6 @@ static void loghist_add(struct loghist *h, int64_t v, uint64_t times)
 		h->max = v;
 }
 
-/* Nearest rank: the smallest value with at least `permille` of the samples at
- * or below it. */
 /* The value of this rank, from 1. */
 static int64_t loghist_rank(const struct loghist *h, uint64_t rank)
 {
