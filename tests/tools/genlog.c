@@ -54,7 +54,6 @@ static void none(struct rp_record *r)
 		&r->t_scheduled,
 		&r->t_eng_first,
 		&r->t_eng_last,
-		&r->t_eng_end,
 		&r->tok_prompt,
 		&r->tok_cached,
 		&r->tok_completion_usage,
@@ -101,7 +100,6 @@ static void engine(struct rp_record *r, int64_t queued, int64_t prompt, int64_t 
 	r->t_scheduled = r->t_queued + ns(rnd() % 10 ? 0.3 : 200);
 	r->t_eng_first = r->t_scheduled + ns(0.05 * (double)prompt + 5);
 	r->t_eng_last = r->t_eng_first + (n - 1) * ns(8);
-	r->t_eng_end = r->t_eng_last;
 	r->tok_prompt_engine = prompt;
 	r->tok_engine = n;
 	r->preemptions = rnd() % 50 == 0;

@@ -37,7 +37,6 @@ static inline struct rp_record a_record(void)
 	r.t_scheduled = r.t_queued + 2000000;
 	r.t_eng_first = r.t_scheduled + 30000000;
 	r.t_eng_last = r.t_eng_first + 40000000;
-	r.t_eng_end = RP_NONE;
 	r.t_first_byte = r.t_first_event = r.t_eng_first;
 	r.t_first_token = r.t_first_output = r.t_request_end + 40000000;
 	r.t_second_token = r.t_first_token + 10000000;

@@ -44,7 +44,7 @@ static struct rp_record blank(void)
 	r.t_request_end = 1000 * MS;
 	r.t_first_byte = r.t_first_event = r.t_first_token = r.t_second_token = r.t_first_output =
 		r.t_last_token = r.t_end = RP_NONE;
-	r.t_queued = r.t_scheduled = r.t_eng_first = r.t_eng_last = r.t_eng_end = RP_NONE;
+	r.t_queued = r.t_scheduled = r.t_eng_first = r.t_eng_last = RP_NONE;
 	r.t_established = 999 * MS;
 	r.tok_prompt = r.tok_completion_usage = r.tok_cached = r.tok_reasoning = RP_NONE;
 	r.tok_prompt_engine = r.tok_engine = r.chunk_tokens = RP_NONE;

@@ -161,7 +161,6 @@ static struct rp_record vllm(void)
 	r.t_scheduled = r.t_queued + 32138;
 	r.t_eng_first = r.t_scheduled + 10665429;
 	r.t_eng_last = r.t_eng_first + 19468061;
-	r.t_eng_end = RP_NONE;
 	r.e_queued = r.e_scheduled = r.e_first = r.e_last = NAN;
 	r.t_start = r.t_queued - 3000000;
 	r.t_request_end = r.t_queued - 2000000;

@@ -263,7 +263,7 @@ struct rp_record {
 	int64_t t_first_byte, t_first_body, t_first_event, t_first_token, t_second_token;
 	int64_t t_first_output, t_last_token, t_last_body, t_end;
 	int64_t t_ended; /* the FIN, RST or close that ended it, where there is no t_end */
-	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last, t_eng_end; /* engine */
+	int64_t t_queued, t_scheduled, t_eng_first, t_eng_last; /* engine */
 	/*
 	 * The same four as the engine has them, in its own arithmetic: seconds of
 	 * CLOCK_MONOTONIC as a double. NAN where the engine told none: then `metrics`

@@ -126,7 +126,7 @@ struct task {
 	int64_t id;	     /* named ones: the name's hash */
 	struct request *req; /* NULL: answered or unknown */
 	struct task *next_of_req;
-	int64_t t_queued, t_scheduled, t_first, t_last, t_final, t_released;
+	int64_t t_queued, t_scheduled, t_first, t_last, t_released;
 	int64_t prev_token;	      /* for gaps; RP_NONE after a loss */
 	bool lost, no_first, no_last; /* entries that may have been its own were lost */
 	uint64_t slot;

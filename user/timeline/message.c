@@ -217,8 +217,7 @@ static struct task *task_new(struct ctx *x, const char *id, size_t len)
 	k->id = (int64_t)h;
 	k->s = x->s;
 	k->t_seen = k->t_active = (int64_t)x->e->h.ts;
-	k->t_queued = k->t_scheduled = k->t_first = k->t_last = k->t_final = k->t_released =
-		RP_NONE;
+	k->t_queued = k->t_scheduled = k->t_first = k->t_last = k->t_released = RP_NONE;
 	k->t_added = k->t_abort = k->prev_token = RP_NONE;
 	k->e_queued = k->e_scheduled = k->e_first = k->e_last = NAN;
 	k->prompt = k->cached = RP_NONE;
@@ -1304,7 +1303,6 @@ static void on_output(void *ctx, const struct rp_vllm_output *o)
 	if (o->finish == RP_VLLM_RUNNING)
 		return;
 	k->finish = o->finish;
-	k->t_final = x->ts;
 	rp_tl_task_over(t, k, x->ts);
 	if (q && !q->conn)
 		rp_tl_pending(t, false);

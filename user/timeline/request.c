@@ -124,7 +124,7 @@ struct request *rp_tl_request_new(struct rp_timeline *t, struct conn *c, int64_t
 		r->usage[i] = RP_NONE;
 	r->spec_steps = r->spec_draft_tokens = r->spec_accepted_tokens = RP_NONE;
 	r->prompt_audio_seconds = r->video_inference_s = r->video_peak_memory_mb = NAN;
-	r->t_queued = r->t_scheduled = r->t_eng_first = r->t_eng_last = r->t_eng_end = RP_NONE;
+	r->t_queued = r->t_scheduled = r->t_eng_first = r->t_eng_last = RP_NONE;
 	r->tok_prompt = r->tok_completion_usage = r->tok_cached = r->tok_reasoning = RP_NONE;
 	r->tok_prompt_engine = r->tok_engine = r->chunk_tokens = RP_NONE;
 	r->preemptions = r->requeues = r->steps = RP_NONE;
@@ -718,8 +718,6 @@ static void take_tasks(struct rp_timeline *t, struct request *q)
 		r->t_scheduled = earlier(r->t_scheduled, k->t_scheduled);
 		r->t_eng_first = earlier(r->t_eng_first, k->t_first);
 		r->t_eng_last = later(r->t_eng_last, k->t_last);
-		r->t_eng_end =
-			later(r->t_eng_end, k->t_released != RP_NONE ? k->t_released : k->t_final);
 		if ((k->name || q->s->has_role[RP_ROLE_TOKEN]) && rp_generative(r->operation) &&
 		    !q->tasks_cut)
 			r->tok_engine = sum(r->tok_engine, (int64_t)k->tokens);

@@ -125,7 +125,7 @@ static void queued(struct rp_timeline *t, const struct rp_ev_hook *e)
 		k->pid = e->h.pid;
 		k->id = id;
 		k->t_queued = (int64_t)e->h.ts;
-		k->t_scheduled = k->t_first = k->t_last = k->t_final = k->t_released = RP_NONE;
+		k->t_scheduled = k->t_first = k->t_last = k->t_released = RP_NONE;
 		k->prev_token = RP_NONE;
 		if (rp_map_put(&t->tasks, k->pid, (uint64_t)id, k)) {
 			rp_tl_free(t, k, sizeof(*k));
@@ -297,7 +297,6 @@ void rp_tl_hook(struct rp_timeline *t, const struct rp_ev_hook *e)
 		if (s->roles[e->hook] == RP_ROLE_TOKEN) {
 			token(t, k, ts);
 		} else if (s->roles[e->hook] == RP_ROLE_FINAL) {
-			k->t_final = ts;
 			if (!s->has_role[RP_ROLE_RELEASED])
 				rp_tl_task_over(t, k, ts);
 		} else {
