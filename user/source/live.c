@@ -895,6 +895,28 @@ static void rp_zmtp_frame(void *arg, const struct rp_zmtp_frame *f)
 	free(m);
 }
 
+/* Its position was lost, and with it who knows what: the reader must know that. */
+static void rp_zmtp_lost(struct zconn *c)
+{
+	struct rp_ev_msg m = {
+		.h = { .size = sizeof(m),
+		       .type = RP_EV_MSG,
+		       .flags = RP_F_SYNTH | RP_F_CUT,
+		       .ts = c->d->h.ts,
+		       .pid = c->d->h.pid,
+		       .tid = c->d->h.tid },
+		.hook = (uint16_t)c->hook,
+		.sock = c->conn,
+		.total = 1,
+		.missing = 1,
+	};
+	int e = c->fn(c->ctx, &m.h);
+
+	c->more = false;
+	if (e < 0)
+		c->err = e;
+}
+
 /*
  * Events of connections that carry messages. True: it was one, and *err is the
  * reader's. The first byte of a process's own writes tells them; what was read
@@ -906,7 +928,7 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	const struct rp_ev_data *d = (const void *)ev;
 	struct zconn *c;
 	struct zproc *p;
-	uint64_t gap, resyncs;
+	uint64_t resyncs;
 
 	*err = 0;
 	if (ev->type == RP_EV_CONN_PROTO) {
@@ -951,32 +973,19 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	c->ctx = ctx;
 	c->err = 0;
 	if (c->off != UINT64_MAX && d->off > c->off) {
-		gap = d->off - c->off;
-		rp_zmtp_gap(&c->z, gap, rp_zmtp_frame, c);
+		rp_zmtp_gap(&c->z, d->off - c->off, rp_zmtp_frame, c);
+		/* before what came after it, or that would be measured across the gap */
+		if (c->z.resyncs != resyncs)
+			rp_zmtp_lost(c);
+		resyncs = c->z.resyncs;
 	}
 	if (c->off == UINT64_MAX || d->off >= c->off) {
 		rp_zmtp_feed(&c->z, ev->ts, !d->call_off, d->payload, d->len, rp_zmtp_frame, c);
 		if (d->missing)
 			rp_zmtp_gap(&c->z, d->missing, rp_zmtp_frame, c);
 		c->off = d->off + d->len + d->missing;
-	}
-	if (c->z.resyncs != resyncs) {
-		struct rp_ev_msg m = {
-			.h = { .size = sizeof(m),
-			       .type = RP_EV_MSG,
-			       .flags = RP_F_SYNTH | RP_F_CUT,
-			       .ts = ev->ts,
-			       .pid = ev->pid,
-			       .tid = ev->tid },
-			.hook = (uint16_t)c->hook,
-			.sock = c->conn,
-			.total = 1,
-			.missing = 1,
-		};
-		int e = fn(ctx, &m.h); /* what was lost is unknown: the reader must know that */
-
-		if (e < 0)
-			c->err = e;
+		if (c->z.resyncs != resyncs)
+			rp_zmtp_lost(c);
 	}
 	*err = c->err;
 	return true;
