@@ -224,6 +224,36 @@ static void frames_lost(void **state)
 		"msg:-/1 msg:yes!/4 ");
 }
 
+static unsigned times(const struct tap *p, const char *what)
+{
+	unsigned n = 0;
+
+	for (const char *s = log_str(&p->log); (s = strstr(s, what)); s++)
+		n++;
+	return n;
+}
+
+/* Bytes that are no frames are given up some time; losses are no sign of that. */
+static void frames_patience(void **state)
+{
+	struct tap *p = tap();
+
+	(void)state;
+	reads(p, 7, 9, 4);
+	proto(p, 7, RP_PROTO_ZMTP);
+	put(p, 0, 0, "\0\4read", 6, 0);
+	for (uint64_t i = 1; i <= 100; i++)
+		put(p, i * 12, 0, "\0\4read", 6, 0);
+	assert_int_equal(times(p, "msg:read"), 101);
+	for (uint64_t i = 0; i < 20; i++)
+		put(p, 1206 + i, 0, "x", 1, 0);
+	put(p, 1226, 0, "\0\4late", 6, 0);
+	assert_int_equal(times(p, "msg:read"), 101);
+	assert_int_equal(times(p, "msg:-"), 100 + RP_ZMTP_PATIENCE + 2);
+	assert_int_equal(times(p, "msg:late"), 0);
+	tap_end(p, NULL);
+}
+
 static void frames_of_others(void **state)
 {
 	struct tap *p = tap();
@@ -369,10 +399,13 @@ static void acknowledgements_waited_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_to_messages), cmocka_unit_test(frames_lost),
-
-		cmocka_unit_test(frames_of_others),   cmocka_unit_test(drained),
-		cmocka_unit_test(loss_in_turn),	      cmocka_unit_test(acknowledgements_waited_for),
+		cmocka_unit_test(frames_to_messages),
+		cmocka_unit_test(frames_lost),
+		cmocka_unit_test(frames_patience),
+		cmocka_unit_test(frames_of_others),
+		cmocka_unit_test(drained),
+		cmocka_unit_test(loss_in_turn),
+		cmocka_unit_test(acknowledgements_waited_for),
 	};
 
 	return cmocka_run_group_tests_name("live", tests, NULL, NULL);

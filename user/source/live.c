@@ -138,7 +138,8 @@ struct zconn {
 	struct rp_zmtp z;
 	uint64_t conn, off;
 	uint32_t hook, shortest;
-	bool more; /* the last frame's message goes on */
+	bool more;		 /* the last frame's message goes on */
+	uint64_t frames, misses; /* read; starts that were none, with nothing lost */
 	/* of the write at hand */
 	const struct rp_ev_data *d;
 	rp_event_fn fn;
@@ -146,7 +147,9 @@ struct zconn {
 	int err;
 };
 #define RP_ZCONNS 512
-#define RP_ZMTP_PATIENCE 16 /* positions lost before it is taken for something else */
+/* So many misses, and one more for so many frames, before it is taken for something else. */
+#define RP_ZMTP_PATIENCE 16
+#define RP_ZMTP_FRAMES 64
 
 static int g_verbose;
 
@@ -865,6 +868,7 @@ static void rp_zmtp_frame(void *arg, const struct rp_zmtp_frame *f)
 	struct rp_ev_msg *m;
 	int err;
 
+	c->frames++;
 	if (f->flags & RP_ZMTP_COMMAND)
 		return;
 	c->more = f->flags & RP_ZMTP_MORE;
@@ -965,7 +969,8 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 		free(c);
 		return false;
 	}
-	if (ev->dir != RP_TX || rp_is_hooked(l, ev->pid) || c->z.resyncs > RP_ZMTP_PATIENCE)
+	if (ev->dir != RP_TX || rp_is_hooked(l, ev->pid) ||
+	    c->misses > RP_ZMTP_PATIENCE + c->frames / RP_ZMTP_FRAMES)
 		return true;
 	resyncs = c->z.resyncs;
 	c->d = d;
@@ -981,6 +986,7 @@ static bool rp_zmtp_event(struct rp_live *l, const struct rp_event_hdr *ev, rp_e
 	}
 	if (c->off == UINT64_MAX || d->off >= c->off) {
 		rp_zmtp_feed(&c->z, ev->ts, !d->call_off, d->payload, d->len, rp_zmtp_frame, c);
+		c->misses += c->z.resyncs != resyncs;
 		if (d->missing)
 			rp_zmtp_gap(&c->z, d->missing, rp_zmtp_frame, c);
 		c->off = d->off + d->len + d->missing;
