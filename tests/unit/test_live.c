@@ -286,6 +286,69 @@ static void frames_of_others(void **state)
 	tap_end(p, "proto:4 data proto:4 msg:one/3 msg:two/3 close data ");
 }
 
+/* ---- frames in fragments ---- */
+
+static int piece(struct tap *p, uint32_t tid, uint32_t seq, uint32_t off, const char *s,
+		 uint32_t total, bool more)
+{
+	uint32_t n = (uint32_t)strlen(s);
+	struct rp_ev_msg *m = calloc(1, sizeof(*m) + n + 8);
+	int err;
+
+	m->h = (struct rp_event_hdr){ .size = (uint32_t)((sizeof(*m) + n + 7) & ~7UL),
+				      .type = RP_EV_MSG,
+				      .flags = more ? RP_F_MORE : 0,
+				      .tid = tid };
+	m->seq = seq;
+	m->total = total;
+	m->off = off;
+	m->len = n;
+	m->missing = total - off - n;
+	memcpy(m->payload, s, n);
+	err = rp_join(&p->l, m, on_event, p);
+	free(m);
+	return err;
+}
+
+static void fragments(void **state)
+{
+	struct tap *p = tap();
+
+	(void)state;
+	piece(p, 1, 1, 0, "whole", 5, false);
+	/* of two threads at once */
+	piece(p, 1, 2, 0, "abc", 8, true);
+	piece(p, 2, 3, 0, "ABC", 6, true);
+	piece(p, 1, 2, 3, "def", 8, true);
+	piece(p, 2, 3, 3, "DEF", 6, false);
+	piece(p, 1, 2, 6, "gh", 8, false);
+	/* its middle is lost; its beginning; its end, and the next one is whole or not */
+	piece(p, 1, 4, 0, "abc", 8, true);
+	piece(p, 1, 4, 6, "gh", 8, false);
+	piece(p, 1, 5, 3, "def", 6, false);
+	piece(p, 1, 6, 0, "abc", 6, true);
+	piece(p, 1, 7, 0, "next", 4, false);
+	piece(p, 1, 8, 0, "abc", 6, true);
+	piece(p, 1, 9, 0, "xyz", 6, true);
+	piece(p, 1, 9, 3, "zzz", 6, false);
+	tap_end(p, "msg:whole/5 msg:ABCDEF/6 msg:abcdefgh/8 msg:abc-/8 msg:abc-/6 msg:next/4 "
+		   "msg:abc-/6 msg:xyzzzz/6 ");
+}
+
+static void fragments_many(void **state)
+{
+	struct tap *p = tap();
+
+	(void)state;
+	for (uint32_t i = 0; i <= RP_JOINS; i++)
+		piece(p, 10 + i, i, 0, i ? "b" : "a", 2, true);
+	same_text("the oldest makes room", &p->log, "msg:a-/2 ");
+	p->refuse = 1;
+	assert_int_equal(piece(p, 12, 2, 1, "c", 2, false), -28);
+	piece(p, 13, 3, 1, "d", 2, false);
+	tap_end(p, "msg:a-/2 msg:bc/2 msg:bd/2 ");
+}
+
 /* ---- the ring ---- */
 
 static void ring_put(struct tap *p, uint8_t type, uint64_t conn, uint32_t bits)
@@ -403,6 +466,8 @@ int main(void)
 		cmocka_unit_test(frames_lost),
 		cmocka_unit_test(frames_patience),
 		cmocka_unit_test(frames_of_others),
+		cmocka_unit_test(fragments),
+		cmocka_unit_test(fragments_many),
 		cmocka_unit_test(drained),
 		cmocka_unit_test(loss_in_turn),
 		cmocka_unit_test(acknowledgements_waited_for),

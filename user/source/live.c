@@ -1580,14 +1580,17 @@ static int rp_join(struct rp_live *l, const struct rp_ev_msg *f, rp_event_fn fn,
 	bool more = f->h.flags & RP_F_MORE;
 	int err = 0, e;
 
-	if (!more && !f->off)
-		return fn(ctx, &f->h);
 	for (size_t i = 0; i < RP_JOINS && !j; i++)
 		if (l->joins[i].m && l->joins[i].m->h.tid == f->h.tid)
 			j = &l->joins[i];
-	if (j && j->m->seq != f->seq) {
+	/* the end of its last frame was lost: not to be told behind this one */
+	if (j && (!f->off || j->m->seq != f->seq || j->m->hook != f->hook)) {
 		err = rp_join_end(j, fn, ctx);
 		j = NULL;
+	}
+	if (!more && !f->off) {
+		e = fn(ctx, &f->h);
+		return err < 0 ? err : e;
 	}
 	if (!j && !f->off) {
 		e = rp_join_start(l, f, fn, ctx, &j);
