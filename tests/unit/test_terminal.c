@@ -176,6 +176,27 @@ static void test_page(void **s)
 	mem_free(&m);
 }
 
+/* What was cut may have held the true first token: no slowest one either. */
+static void test_cut_is_not_slowest(void **s)
+{
+	const struct rp_stats st = { .started = 2, .ends = { 2 } };
+	struct rp_record r = full();
+	struct mem m;
+
+	(void)s;
+	mem_new(&m, -1);
+	rp_term_record(m.t, &r);
+	strcpy(r.id, "cut");
+	r.flags = RP_FLAG_TRUNCATED;
+	set(&r, RP_FIELD_S_TTFT, 200 * MS);
+	rp_term_record(m.t, &r);
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	has(m.p, "\nttft      11.2ms   11.2ms   11.2ms   11.2ms\n");
+	has(m.p, "\nslowest: chatcmpl-8c64..  ttft 11.2ms: ");
+	mem_free(&m);
+}
+
 static void test_shares_add_up(void **s)
 {
 	static const struct {
@@ -478,8 +499,21 @@ static void test_scheduler(void **s)
 	has(m.p, "\nlimits hit: 4 cores, 5 ids (see ");
 	mem_free(&m);
 
+	/* of one engine nobody knows: then not of all either */
+	st.cores[1].gaps_unknown = true;
+	mem_new(&m, 0);
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	assert_null(strstr(m.p, "preemption"));
+	st.cores[1].log_stats = true; /* its events tell */
+	rp_term_summary(m.t, &st);
+	fflush(m.f);
+	has(m.p, "1 preemption,");
+	mem_free(&m);
+
 	/* the largest there are still fit */
 	memset(&st.cores[0], 0xff, sizeof(st.cores[0]));
+	st.cores[0].log_stats = true;
 	mem_new(&m, 0);
 	rp_term_summary(m.t, &st);
 	fflush(m.f);
@@ -610,8 +644,8 @@ int main(void)
 		cmocka_unit_test(test_gaps_of_events), cmocka_unit_test(test_no_escape_gets_out),
 		cmocka_unit_test(test_percentiles),    cmocka_unit_test(test_warnings),
 		cmocka_unit_test(test_scheduler),      cmocka_unit_test(test_socket_only),
-		cmocka_unit_test(test_terminal),       cmocka_unit_test(test_shares_add_up),
-		cmocka_unit_test(test_interpolated),
+		cmocka_unit_test(test_terminal),       cmocka_unit_test(test_cut_is_not_slowest),
+		cmocka_unit_test(test_shares_add_up),  cmocka_unit_test(test_interpolated),
 	};
 
 	setenv("TZ", "UTC", 1);

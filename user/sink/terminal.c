@@ -464,7 +464,8 @@ void rp_term_record(struct rp_term *t, const struct rp_record *r)
 			loghist_add(&t->ttft, v[RP_FIELD_S_TTFT].i, 1);
 		if (v[RP_FIELD_S_DURATION].known && r->end == RP_END_COMPLETE)
 			loghist_add(&t->total, v[RP_FIELD_S_DURATION].i, 1);
-		track(&t->slow_ttft, r, &v[RP_FIELD_S_TTFT]);
+		if (!(r->flags & RP_FLAG_TRUNCATED))
+			track(&t->slow_ttft, r, &v[RP_FIELD_S_TTFT]);
 		if (r->end == RP_END_COMPLETE)
 			track(&t->slow_total, r, &v[RP_FIELD_S_DURATION]);
 	}
@@ -611,6 +612,7 @@ static void scheduler(struct rp_term *t, const struct rp_stats *s)
 	uint64_t steps = 0, tokens = 0, outputs = 0, preempted = 0, queries = 0, hits = 0,
 		 drafted = 0, accepted = 0;
 	struct line l = { .n = 0 };
+	bool preemptions = true; /* known: a sum of which a part is not known is none */
 	char text[80], n[24];
 
 	for (unsigned i = 0; i < s->n_cores && i < RP_MAX_CORES; i++) {
@@ -620,6 +622,7 @@ static void scheduler(struct rp_term *t, const struct rp_stats *s)
 		tokens += c->tokens;
 		outputs += c->outputs;
 		preempted += c->preemptions;
+		preemptions &= rp_core_preemptions(c);
 		queries += c->prefix_queries;
 		hits += c->prefix_hits;
 		drafted += c->spec_draft_tokens;
@@ -633,9 +636,11 @@ static void scheduler(struct rp_term *t, const struct rp_stats *s)
 	snprintf(text, sizeof(text), "%.1f requests and %.1f tokens a step",
 		 (double)outputs / (double)steps, (double)tokens / (double)steps);
 	part(t, &l, false, text);
-	snprintf(text, sizeof(text), "%s preemption%s", big(n, sizeof(n), preempted),
-		 preempted == 1 ? "" : "s");
-	part(t, &l, false, text);
+	if (preemptions) {
+		snprintf(text, sizeof(text), "%s preemption%s", big(n, sizeof(n), preempted),
+			 preempted == 1 ? "" : "s");
+		part(t, &l, false, text);
+	}
 	if (queries) {
 		snprintf(text, sizeof(text), "prefix cache %.0f%% of %s tokens",
 			 100.0 * (double)hits / (double)queries, big(n, sizeof(n), queries));
