@@ -722,7 +722,7 @@ static void test_summary(void **s)
 			       .bytes_cut = 12,
 			       .hook_hits = { 96, 5000, 0, 7, 2 },
 			       .cores = { { .pid = 7096,
-					    .stats = true,
+					    .gone = true,
 					    .log_stats = true,
 					    .prefix_queries = 100,
 					    .prefix_hits = 64,

@@ -274,6 +274,7 @@ static void test_cores(void **s)
 	st.limit_cores = 9;
 	st.cores[0] = (struct rp_core){ .pid = 70,
 					.stats = true,
+					.log_stats = true,
 					.running = 3,
 					.waiting = 0,
 					.kv_usage = 0.5,
@@ -287,7 +288,7 @@ static void test_cores(void **s)
 	st.cores[1] = (struct rp_core){ .pid = 71,
 					.index = 1,
 					.gone = true,
-					.stats = true,
+					.log_stats = true,
 					.running = 5,
 					.kv_usage = 0.9,
 					.prefix_queries = 11 };

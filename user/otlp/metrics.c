@@ -1039,11 +1039,11 @@ static const struct rp_core *core_taken(const struct totals *t, const struct rp_
 	return &none;
 }
 
-enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
+enum core_has { HAS_ALWAYS, HAS_PREFIX, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
 
 static bool core_has(const struct rp_core *c, enum core_has h)
 {
-	return h == HAS_STATS	    ? c->stats && !c->calls :
+	return h == HAS_PREFIX	    ? rp_core_prefix(c) :
 	       h == HAS_SPEC	    ? c->spec :
 	       h == HAS_NOW	    ? c->stats && !c->gone :
 	       h == HAS_KV	    ? (c->stats || !c->log_stats) && !c->gone :
@@ -1072,10 +1072,10 @@ static void cores(struct sums *x)
 		  CORE(kv_usage), GAUGE, true, HAS_KV },
 		{ "reqprobe.scheduler.prefix_cache_queries_tokens", "{token}",
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), COUNTER,
-		  false, HAS_STATS },
+		  false, HAS_PREFIX },
 		{ "reqprobe.scheduler.prefix_cache_hits_tokens", "{token}",
 		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), COUNTER, false,
-		  HAS_STATS },
+		  HAS_PREFIX },
 		{ "reqprobe.scheduler.preemptions", "{preemption}",
 		  "Times the engine took a running request off again; log stats off: an estimate from its steps.",
 		  CORE(preemptions), COUNTER, false, HAS_PREEMPTIONS },

@@ -756,7 +756,7 @@ static void add_core(struct state *s, const struct rp_core *c, const struct rp_e
 	s->parts &= c->cached_known && c->cached_parts_known;
 	s->preemptions += c->preemptions;
 	join(&s->preemptions_has, rp_core_preemptions(c));
-	if (c->stats && !c->calls) {
+	if (rp_core_prefix(c)) {
 		s->prefix_told = true;
 		s->queries += c->prefix_queries;
 		s->hits += c->prefix_hits;

@@ -847,8 +847,8 @@ static void put_core(struct rp_buf *b, const struct rp_core *c)
 	put_u64(b, "requests", c->outputs);
 	put_u64(b, "tokens", c->tokens);
 	put_told(b, "preemptions", rp_core_preemptions(c), c->preemptions);
-	put_told(b, "prefix_cache_queries", c->stats && !c->calls, c->prefix_queries);
-	put_told(b, "prefix_cache_hits", c->stats && !c->calls, c->prefix_hits);
+	put_told(b, "prefix_cache_queries", rp_core_prefix(c), c->prefix_queries);
+	put_told(b, "prefix_cache_hits", rp_core_prefix(c), c->prefix_hits);
 	put_told(b, "spec_drafts", c->spec, c->spec_drafts);
 	put_told(b, "spec_draft_tokens", c->spec, c->spec_draft_tokens);
 	put_told(b, "spec_accepted_tokens", c->spec, c->spec_accepted_tokens);

@@ -417,13 +417,13 @@ static void core_labels(struct core_labels *c, const struct rp_prom *p, const st
 }
 
 /* Which of them have the figure. */
-enum core_has { HAS_ALWAYS, HAS_STATS, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
+enum core_has { HAS_ALWAYS, HAS_PREFIX, HAS_SPEC, HAS_NOW, HAS_KV, HAS_PREEMPTIONS };
 
 static bool core_has(const struct rp_core *c, enum core_has h)
 {
 	switch (h) {
-	case HAS_STATS:
-		return c->stats && !c->calls;
+	case HAS_PREFIX:
+		return rp_core_prefix(c);
 	case HAS_SPEC:
 		return c->spec;
 	case HAS_NOW:
@@ -460,9 +460,9 @@ static void cores(struct rp_expo *e, const struct rp_prom *p, const struct rp_st
 		  CORE(kv_usage), DBL, HAS_KV },
 		{ "reqprobe_scheduler_prefix_cache_queries_tokens_total", COUNTER,
 		  "Prompt tokens looked up in the prefix cache.", CORE(prefix_queries), U64,
-		  HAS_STATS },
+		  HAS_PREFIX },
 		{ "reqprobe_scheduler_prefix_cache_hits_tokens_total", COUNTER,
-		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), U64, HAS_STATS },
+		  "Prompt tokens found in the prefix cache.", CORE(prefix_hits), U64, HAS_PREFIX },
 		{ "reqprobe_scheduler_preemptions_total", COUNTER,
 		  "Times the engine took a running request off again; log stats off: an estimate from its steps.",
 		  CORE(preemptions), U64, HAS_PREEMPTIONS },

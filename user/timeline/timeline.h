@@ -76,6 +76,12 @@ static inline bool rp_core_preemptions(const struct rp_core *c)
 	return c->log_stats || !c->gaps_unknown;
 }
 
+/* Is it known what was looked up in its prefix cache? A process that is gone told, too. */
+static inline bool rp_core_prefix(const struct rp_core *c)
+{
+	return c->log_stats && !c->calls;
+}
+
 /* One step of an engine's scheduler, when it is over. */
 struct rp_step_info {
 	const char *engine, *version;
