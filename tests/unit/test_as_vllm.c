@@ -325,6 +325,8 @@ static void test_cores(void **st)
 	s.obs->step(s.obs->ctx, &i);
 	t = text(&s);
 #define L(x) "{engine=\"" #x "\",model_name=\"m\""
+	has(t, "vllm:iteration_tokens_total_bucket" L(0) ",le=\"16.0\"} 0");
+	has(t, "vllm:iteration_tokens_total_bucket" L(0) ",le=\"32.0\"} 2");
 	has(t, "vllm:iteration_tokens_total_count" L(0) "} 2");
 	has(t, "vllm:iteration_tokens_total_sum" L(0) "} 64");
 	has(t, "vllm:num_requests_running" L(0) "} 3");
@@ -358,12 +360,57 @@ static void test_cores(void **st)
 	s.tl->st.cores[1].gaps_unknown = true;
 	t = text(&s);
 	has(t, "vllm:num_preemptions_total" L(0) "} 2");
+	has(t, "vllm:prefix_cache_queries_total" L(0) "} 100");
+	has(t, "vllm:prefix_cache_hits_total" L(0) "} 60");
 	hasnt(t, "vllm:kv_cache_usage_perc" L(0));
 	has(t, "vllm:kv_cache_usage_perc" L(1) "} 0.5");
 	has(t, "vllm:num_preemptions_total" L(1) "} NaN");
 	hasnt(t, "vllm:num_requests_running" L(0));
 	has(t, "vllm:generation_tokens_total" L(0) "} 50");
 #undef L
+	free(t);
+	s.tl->st.n_cores = 0;
+	end(&s);
+}
+
+/* Drafts, of two engine processes behind one name; the third drafts nothing. */
+static void test_drafts(void **st)
+{
+	struct side s = side(RP_COMPAT_VLLM);
+	struct rp_record r = record("m");
+	char *t;
+
+	(void)st;
+	s.tl->st.n_cores = 3;
+	for (unsigned c = 0; c < 2; c++)
+		s.tl->st.cores[c] = (struct rp_core){ .pid = 7 + c,
+						      .spec = true,
+						      .spec_drafts = 10 + c,
+						      .spec_draft_tokens = 20 + c,
+						      .spec_accepted_tokens = 12 + c,
+						      .spec_accepted_at = { 8, 4 + c, c },
+						      .spec_positions = 2 + c };
+	s.tl->st.cores[2] = (struct rp_core){ .pid = 9, .index = 1 };
+	for (unsigned c = 0; c < 3; c++) {
+		r.core_pid = 7 + c;
+		r.engine_index = c == 2;
+		s.obs->record(s.obs->ctx, &r);
+	}
+	t = text(&s);
+#define POS "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+#define L "{engine=\"0\",model_name=\"m\""
+	has(t, "vllm:spec_decode_num_drafts_total" L "} 21");
+	has(t, "vllm:spec_decode_num_draft_tokens_total" L "} 41");
+	has(t, "vllm:spec_decode_num_accepted_tokens_total" L "} 25");
+	has(t, POS L ",position=\"0\"} 16");
+	has(t, POS L ",position=\"1\"} 9");
+	has(t, POS L ",position=\"2\"} 1");
+	hasnt(t, "position=\"3\"");
+	hasnt(t, "drafts_total{engine=\"1\"");
+	hasnt(t, POS "{engine=\"1\"");
+	assert_ptr_equal(strstr(strstr(t, "TYPE " POS) + 1, "TYPE " POS), NULL);
+#undef L
+#undef POS
 	free(t);
 	s.tl->st.n_cores = 0;
 	end(&s);
@@ -767,12 +814,13 @@ static void test_off(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),	   cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_choices),	   cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_calls),	   cmocka_unit_test(test_gaps),
-		cmocka_unit_test(test_bounded),	   cmocka_unit_test(test_http),
-		cmocka_unit_test(test_names),	   cmocka_unit_test(test_generic),
-		cmocka_unit_test(test_recordings), cmocka_unit_test(test_off),
+		cmocka_unit_test(test_one),	cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_choices), cmocka_unit_test(test_cores),
+		cmocka_unit_test(test_drafts),	cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_gaps),	cmocka_unit_test(test_bounded),
+		cmocka_unit_test(test_http),	cmocka_unit_test(test_names),
+		cmocka_unit_test(test_generic), cmocka_unit_test(test_recordings),
+		cmocka_unit_test(test_off),
 	};
 
 	return cmocka_run_group_tests_name("as_vllm", tests, NULL, NULL);

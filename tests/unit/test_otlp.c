@@ -119,6 +119,14 @@ static void put_span(struct rp_ow *w)
 	rp_ow_end(w, m);
 }
 
+static void put_sum(struct rp_ow *w)
+{
+	size_t d = rp_ow_begin(w, 0, NULL);
+
+	rp_ow_sfixed64(w, 6, "asInt", -2);
+	rp_ow_end(w, d);
+}
+
 static void wire(void **st)
 {
 	static const struct {
@@ -174,6 +182,7 @@ static void wire(void **st)
 		  "true}},{\"key\":\"l\",\"value\":{\"arrayValue\":{\"values\":[{\"stringValue\":"
 		  "\"a\"}]}}},{\"key\":\"d\",\"value\":{\"doubleValue\":1.5}}],\"status\":{\"code\":2},"
 		  "\"flags\":769}" },
+		{ put_sum, "\x31\xfe\xff\xff\xff\xff\xff\xff\xff", 9, "{\"asInt\":\"-2\"}" },
 	};
 
 	(void)st;
@@ -574,6 +583,7 @@ static void span_text(void **st)
 	has(&b, "{\"key\":\"gen_ai.usage.input_tokens\",\"value\":{\"intValue\":\"11\"}}");
 	assert_int_equal(occurrences(&b, "error.type"), 0);
 	assert_int_equal(occurrences(&b, "\"status\""), 0);
+	assert_int_equal(occurrences(&b, "reqprobe.estimated"), 0);
 	b.n = 0;
 	assert_int_equal(rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests), 1);
 	has(&b, "{\"key\":\"error.type\",\"value\":{\"stringValue\":\"500\"}}");
@@ -581,6 +591,14 @@ static void span_text(void **st)
 	b.n = 0;
 	assert_int_equal(rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests), 0);
 	assert_int_equal(rp_otlp_queue_bytes(q), 0);
+	/* the phases are estimates, and each says so */
+	r = a_record();
+	r.estimate = RP_EST_STEPS;
+	assert_int_equal(rp_otlp_queue_put(q, &r, &t), 0);
+	assert_int_equal(rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests), 4);
+	assert_int_equal(
+		occurrences(&b, "{\"key\":\"reqprobe.estimated\",\"value\":{\"boolValue\":true}}"),
+		3);
 	free(b.p);
 	rp_otlp_queue_free(q);
 }
@@ -761,6 +779,8 @@ static void deltas(void **st)
 	x.st.tokens_prompt = 10;
 	x.st.unknown_prompt = 77;
 	x.st.unknown_completion = 88;
+	x.st.bytes_rx = 1000;
+	x.st.proxied_rx = 7;
 	gap(&x, 125000000, 2);
 	m_export(&x, 2000);
 	has(&x.b, ITL("1000", "2000", "2", "0.25"));
@@ -778,10 +798,13 @@ static void deltas(void **st)
 	has(&x.b, "\"min\":0.125,\"max\":0.5");
 	m_commit(&x);
 	x.st.tokens_prompt = 16;
+	x.st.bytes_rx = 990; /* some were a proxy's */
+	x.st.proxied_rx = 40;
 	gap(&x, 250000000, 1);
 	m_export(&x, 4000);
 	has(&x.b, ITL("3000", "4000", "1", "0.25"));
 	has(&x.b, "\"min\":0.25,\"max\":0.25");
+	has(&x.b, "\"asInt\":\"23\",\"attributes\":[{\"key\":");
 	has(&x.b, "\"startTimeUnixNano\":\"3000\",\"timeUnixNano\":\"4000\",\"asInt\":\"1\"");
 	m_commit(&x);
 	m_export(&x, 5000);
@@ -789,6 +812,63 @@ static void deltas(void **st)
 	has(&x.b,
 	    "{\"name\":\"reqprobe.requests_in_flight\",\"description\":\"Inference requests not "
 	    "yet finished.\",\"unit\":\"{request}\",\"sum\":{\"aggregationTemporality\":2,");
+	m_close(&x);
+}
+
+#define CORE_POINT(start, value, index, pid)                                                \
+	start "\"timeUnixNano\":\"2000\"," value ",\"attributes\":[{\"key\":"               \
+	      "\"reqprobe.engine.index\",\"value\":{\"intValue\":\"" index "\"}},{\"key\":" \
+	      "\"process.pid\",\"value\":{\"intValue\":\"" pid "\"}}]}"
+#define CORE_TOTAL(n, index, pid) \
+	CORE_POINT("\"startTimeUnixNano\":\"1000\",", "\"asInt\":\"" n "\"", index, pid)
+
+/* One that works, one that is gone, one that tells nothing of its state. */
+static void schedulers(void **st)
+{
+	struct mstate x = { .c.temporality = RP_OTLP_CUMULATIVE };
+	size_t points;
+
+	(void)st;
+	m_open(&x);
+	x.st.n_cores = 3;
+	x.st.cores[0] = (struct rp_core){ .pid = 70,
+					  .stats = true,
+					  .log_stats = true,
+					  .running = 31,
+					  .waiting = RP_NONE,
+					  .kv_usage = 0.5,
+					  .prefix_queries = 101,
+					  .preemptions = 7,
+					  .gaps_unknown = true };
+	x.st.cores[1] = (struct rp_core){ .pid = 71,
+					  .index = 1,
+					  .gone = true,
+					  .log_stats = true,
+					  .running = 32,
+					  .kv_usage = 0.75,
+					  .prefix_queries = 102 };
+	x.st.cores[2] = (struct rp_core){ .pid = 72,
+					  .index = 2,
+					  .running = 33,
+					  .kv_usage = 0.25,
+					  .prefix_queries = 103,
+					  .gaps_unknown = true,
+					  .preemptions = 104,
+					  .spec = true,
+					  .spec_drafts = 9,
+					  .steps = 12 };
+	points = m_export(&x, 2000);
+	has(&x.b,
+	    "\"gauge\":{\"dataPoints\":[{" CORE_POINT("", "\"asInt\":\"31\"", "0", "70") "]}}");
+	assert_int_equal(occurrences(&x.b, "reqprobe.scheduler.requests_waiting"), 0);
+	has(&x.b, "\"gauge\":{\"dataPoints\":[{" CORE_POINT(
+			  "", "\"asDouble\":0.5", "0",
+			  "70") ",{" CORE_POINT("", "\"asDouble\":0.25", "2", "72") "]}}");
+	has(&x.b, "[{" CORE_TOTAL("101", "0", "70") ",{" CORE_TOTAL("102", "1", "71") "]}}");
+	has(&x.b, "[{" CORE_TOTAL("7", "0", "70") ",{" CORE_TOTAL("0", "1", "71") "]}}");
+	has(&x.b, "[{" CORE_TOTAL("9", "2", "72") "]}}");
+	has(&x.b, ",{" CORE_TOTAL("12", "2", "72") "]}}");
+	assert_int_equal(points, occurrences(&x.b, "\"timeUnixNano\":"));
 	m_close(&x);
 }
 
@@ -991,14 +1071,14 @@ static void responses(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wire),	     cmocka_unit_test(endpoints),
-		cmocka_unit_test(settings),  cmocka_unit_test(traceparents),
-		cmocka_unit_test(sampling),  cmocka_unit_test(span_text),
-		cmocka_unit_test(queue),     cmocka_unit_test(definitions),
-		cmocka_unit_test(deltas),    cmocka_unit_test(exponential),
-		cmocka_unit_test(overflow),  cmocka_unit_test(parts),
-		cmocka_unit_test(names),     cmocka_unit_test(backoff),
-		cmocka_unit_test(responses),
+		cmocka_unit_test(wire),	       cmocka_unit_test(endpoints),
+		cmocka_unit_test(settings),    cmocka_unit_test(traceparents),
+		cmocka_unit_test(sampling),    cmocka_unit_test(span_text),
+		cmocka_unit_test(queue),       cmocka_unit_test(definitions),
+		cmocka_unit_test(deltas),      cmocka_unit_test(schedulers),
+		cmocka_unit_test(exponential), cmocka_unit_test(overflow),
+		cmocka_unit_test(parts),       cmocka_unit_test(names),
+		cmocka_unit_test(backoff),     cmocka_unit_test(responses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
