@@ -128,6 +128,7 @@ struct wire {
 	struct tap *p;
 	struct end c, s;
 	uint16_t cport, sport;
+	uint16_t id; /* of IPv4; 0: none */
 };
 
 static void put_at(struct wire *w, bool from_server, uint64_t ms, uint8_t flags, uint32_t seq,
@@ -147,6 +148,8 @@ static void put_at(struct wire *w, bool from_server, uint64_t ms, uint8_t flags,
 		.len = len,
 		.cap = cap,
 		.payload = copy,
+		.has_ip_id = w->id != 0,
+		.ip_id = w->id,
 	};
 
 	if (cap)
@@ -299,6 +302,160 @@ static void lost_and_acknowledged(void **state)
 	assert_int_equal(rp_tcp_stats(w.p->t)->lost, 1570);
 	tap_end(w.p, OPEN "rx@0+14/5 tx@0+8/6 tx@1008+6/7 tx@1514+0/7 tx@1584+0/7 proto:4 proto:1 "
 			  "rx@14+14/310 ");
+}
+
+/* What is acknowledged may have been captured late: it is waited for a little. */
+static void acknowledged_first(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	put_at(&w, true, 6, RP_TCP_ACK, 209, 115, "behind", 6, 6);
+	put_at(&w, false, 7, RP_TCP_ACK, 115, 215, "", 0, 0);
+	put_at(&w, true, 26, RP_TCP_ACK, 201, 115, "HTTP/1.1", 8, 8);
+	put_at(&w, true, 100, RP_TCP_ACK, 219, 115, "more", 4, 4);
+	put_at(&w, false, 101, RP_TCP_ACK, 115, 223, "", 0, 0);
+	put_at(&w, false, 120, RP_TCP_ACK, 115, 223, "", 0, 0);
+	assert_int_equal(w.p->end[1], 14);
+	put_at(&w, false, 121, RP_TCP_ACK, 115, 223, "", 0, 0);
+	assert_int_equal(w.p->end[1], 22);
+	/* and what waits at the capture's end is told */
+	put_at(&w, true, 130, RP_TCP_ACK, 230, 115, "end", 3, 3);
+	tap_end(w.p, OPEN "rx@0+14/5 tx@0+8/26 tx@8+6/26 tx@18+4/100 tx@29+3/130 ");
+}
+
+static void sent_again(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	put(&w, false, 1, RP_TCP_SYN, "");
+	put_at(&w, false, 1, RP_TCP_SYN, 100, 0, "", 0, 0); /* seen twice, and sent twice */
+	put_at(&w, false, 2, RP_TCP_SYN, 100, 0, "", 0, 0);
+	put(&w, true, 2, RP_TCP_SYN | RP_TCP_ACK, "");
+	put(&w, false, 3, RP_TCP_ACK, "");
+	put(&w, false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	put_at(&w, true, 6, RP_TCP_ACK, 209, 115, "behind", 6, 6);
+	put_at(&w, true, 6, RP_TCP_ACK, 209, 115, "behind", 6, 6);
+	put_at(&w, true, 8, RP_TCP_ACK, 209, 115, "behind", 6, 6);
+	put_at(&w, true, 8, RP_TCP_ACK, 207, 115, ".1be", 4, 4);
+	put_at(&w, true, 8, RP_TCP_ACK, 201, 115, "HTTP/1", 6, 6);
+	put_at(&w, true, 9, RP_TCP_ACK, 201, 115, "HTTP/1", 6, 6);
+	put_at(&w, true, 10, RP_TCP_RST, 215, 0, "", 0, 0);
+	assert_int_equal(rp_tcp_stats(w.p->t)->again, 3);
+	/* at the same instant: a number of its own tells that it was sent */
+	for (unsigned i = 0; i < 2; i++) {
+		w.cport++;
+		w.c.seq = 100;
+		w.s.seq = 200;
+		w.id = 5;
+		put(&w, false, 11, RP_TCP_SYN, "");
+		w.id = i ? 6 : 5;
+		put_at(&w, false, 11, RP_TCP_SYN, 100, 0, "", 0, 0);
+		put(&w, true, 11, RP_TCP_SYN | RP_TCP_ACK, "");
+		put(&w, false, 12, RP_TCP_ACK, "");
+		w.id = 7;
+		put(&w, false, 13, RP_TCP_ACK, "GET / HTTP/1.1");
+		put(&w, true, 14, RP_TCP_ACK, "HTTP/1.1");
+		w.id = i ? 8 : 7;
+		put_at(&w, true, 14, RP_TCP_ACK, 201, 115, "HTTP/1.1", 8, 8);
+		put_at(&w, true, 15, RP_TCP_RST, 209, 0, "", 0, 0);
+	}
+	tap_end(w.p,
+		"listen:8000 open:8000<40000,2,0 proto:1 rx@0+14/5 tx@0+6/8 tx@6+2/8 "
+		"tx@8+6/8 local-rst/10 close:14,14,3 "
+		"open:8000<40001,1,1000 proto:1 rx@0+14/13 tx@0+8/14 local-rst/15 close:14,8,0 "
+		"open:8000<40002,2,0 proto:1 rx@0+14/13 tx@0+8/14 local-rst/15 close:14,8,1 ");
+}
+
+/* What is held is told before the end, on either side. */
+static void reset_over_holes(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "POST / HTTP/1.1");
+	put_at(&w, true, 6, RP_TCP_ACK, 209, 116, "behind", 6, 6);
+	put_at(&w, false, 7, RP_TCP_ACK, 120, 201, "body", 4, 4);
+	put_at(&w, false, 8, RP_TCP_RST, 124, 0, "", 0, 0);
+	tap_end(w.p, OPEN "rx@0+15/5 tx@8+6/6 proto:4 proto:1 rx@19+4/7 peer-rst/8 close:23,14,0 ");
+}
+
+/* The end is acknowledged by a packet that was captured before it. */
+static void end_acknowledged_first(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	put_at(&w, false, 8, RP_TCP_ACK, 115, 205, "", 0, 0);
+	put(&w, true, 9, RP_TCP_FIN | RP_TCP_ACK, "bye");
+	put(&w, false, 10, RP_TCP_FIN | RP_TCP_ACK, "");
+	put(&w, true, 11, RP_TCP_ACK, "");
+	tap_end(w.p, OPEN "rx@0+14/5 tx@0+3/9 local-fin/9 peer-fin/10 close:14,3,0 ");
+
+	/* what came before it is lost */
+	w = wire(tap(), 100, 200);
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	w.s.seq += 500;
+	put(&w, true, 9, RP_TCP_FIN | RP_TCP_ACK, "");
+	put(&w, false, 10, RP_TCP_FIN | RP_TCP_ACK, "");
+	put(&w, true, 11, RP_TCP_ACK, "");
+	rp_tcp_tick(w.p->t, 300 * MS);
+	tap_end(w.p, OPEN "rx@0+14/5 peer-fin/10 tx@500+0/3 local-fin/9 close:14,500,0 ");
+}
+
+static void of_no_interest(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	/* an acknowledgement begins nothing */
+	put(&w, false, 1, RP_TCP_ACK, "");
+	assert_int_equal(rp_tcp_stats(w.p->t)->flows, 0);
+	/* encrypted: neither bytes nor their loss */
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "\x16\x03\x01");
+	put(&w, true, 6, RP_TCP_ACK, "\x16\x03\x01");
+	w.s.seq += 500;
+	put(&w, false, 7, RP_TCP_ACK, "");
+	rp_tcp_tick(w.p->t, 300 * MS);
+	assert_int_equal(rp_tcp_stats(w.p->t)->lost, 500);
+	tap_end(w.p, "listen:8000 open:8000<40000,1,2000 proto:2 ");
+
+	/* what the server says first is no answer */
+	w = wire(tap(), 100, 200);
+	shake(&w);
+	put(&w, true, 4, RP_TCP_ACK, "220 hi");
+	put(&w, false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	put(&w, true, 6, RP_TCP_ACK, "HTTP/1.1");
+	tap_end(w.p, OPEN "rx@0+14/5 tx@6+8/6 ");
+}
+
+/* Bytes of an answer are lost: its request goes on, and the next one is in doubt. */
+static void place(void **state)
+{
+	struct wire w = wire(tap(), 100, 200);
+
+	(void)state;
+	shake(&w);
+	put(&w, false, 5, RP_TCP_ACK, "POST / HTTP/1.1");
+	put(&w, true, 6, RP_TCP_ACK, "HTTP/1.1");
+	w.s.seq += 10;
+	put(&w, false, 7, RP_TCP_ACK, "the body's rest");
+	assert_int_equal(rp_tcp_stats(w.p->t)->lost_place, 0);
+	put(&w, true, 8, RP_TCP_ACK, "the answer's");
+	put(&w, false, 9, RP_TCP_ACK, "GET / HTTP/1.1");
+	assert_int_equal(rp_tcp_stats(w.p->t)->lost_place, 1);
+	put(&w, true, 10, RP_TCP_ACK, "HTTP/1.1");
+	put(&w, false, 11, RP_TCP_ACK, "GET / HTTP/1.1");
+	tap_end(w.p, OPEN "rx@0+15/5 tx@0+8/6 tx@18+0/6 rx@15+15/7 tx@18+12/8 proto:4 proto:1 "
+			  "rx@30+14/9 tx@30+8/10 rx@44+14/11 ");
 }
 
 static void not_captured(void **state)
@@ -508,6 +665,65 @@ static void holes(void **state)
 	tap_end(w.p, NULL);
 }
 
+/* Which one goes, which stay; and what holes held is not counted for ever. */
+static void the_longest_idle(void **state)
+{
+	struct wire w[3];
+	struct tap *p = tap_opts((struct rp_tcp_opts){ .max_flows = 2, .memory = 256 << 10 });
+	static char big[1000];
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		w[i] = wire(p, 100, 200);
+		w[i].cport = (uint16_t)(40000 + i);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		shake(&w[i]);
+		put(&w[i], false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+	}
+	put(&w[0], true, 6, RP_TCP_ACK, "HTTP/1.1");
+	put(&w[2], false, 7, RP_TCP_SYN, "");
+	assert_int_equal(p->closes, 1);
+	assert_non_null(strstr(log_str(&p->log), "close:14,0,0 "));
+	put(&w[0], true, 8, RP_TCP_ACK, "goes on");
+	assert_int_equal(p->datas, 4);
+	for (uint32_t i = 0; i < 300; i++) {
+		uint32_t at = w[0].s.seq + i * 1001;
+
+		put_at(&w[0], true, 9 + i, RP_TCP_ACK, at + 1, 115, big, 1000, 1000);
+		put_at(&w[0], true, 9 + i, RP_TCP_ACK, at, 115, "x", 1, 1);
+	}
+	assert_int_equal(rp_tcp_stats(p->t)->gave_up, 0);
+	assert_true(rp_tcp_stats(p->t)->memory_max > rp_tcp_stats(p->t)->memory);
+	tap_end(p, NULL);
+}
+
+/* Of three connections with holes the one in the middle is mended, and goes. */
+static void holes_of_many(void **state)
+{
+	struct wire w[3];
+	struct tap *p = tap();
+
+	(void)state;
+	p->many = true;
+	for (unsigned i = 0; i < 3; i++) {
+		w[i] = wire(p, 100, 200);
+		w[i].cport = (uint16_t)(40000 + i);
+		shake(&w[i]);
+		put(&w[i], false, 5, RP_TCP_ACK, "GET / HTTP/1.1");
+		put_at(&w[i], true, 6, RP_TCP_ACK, 209, 115, "behind", 6, 6);
+	}
+	put_at(&w[1], true, 7, RP_TCP_ACK, 201, 115, "HTTP/1.1", 8, 8);
+	rp_tcp_tick(p->t, 100 * MS);
+	w[1].c.seq = 5000;
+	put(&w[1], false, 101, RP_TCP_SYN, "");
+	assert_int_equal(rp_tcp_stats(p->t)->lost, 0);
+	rp_tcp_tick(p->t, 12000 * MS);
+	assert_int_equal(rp_tcp_stats(p->t)->lost, 16);
+	rp_tcp_tick(p->t, 12001 * MS);
+	tap_end(p, NULL);
+}
+
 static void refused(void **state)
 {
 	struct wire w = wire(tap(), 100, 200);
@@ -530,12 +746,26 @@ static void refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),	cmocka_unit_test(late_and_twice),
-		cmocka_unit_test(any_order),	cmocka_unit_test(lost_and_acknowledged),
-		cmocka_unit_test(not_captured), cmocka_unit_test(handshakes),
-		cmocka_unit_test(ends),		cmocka_unit_test(roles),
-		cmocka_unit_test(verdicts),	cmocka_unit_test(limits),
-		cmocka_unit_test(holes),	cmocka_unit_test(refused),
+		cmocka_unit_test(in_order),
+		cmocka_unit_test(late_and_twice),
+		cmocka_unit_test(any_order),
+		cmocka_unit_test(lost_and_acknowledged),
+		cmocka_unit_test(not_captured),
+		cmocka_unit_test(handshakes),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(roles),
+		cmocka_unit_test(verdicts),
+		cmocka_unit_test(limits),
+		cmocka_unit_test(holes),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(acknowledged_first),
+		cmocka_unit_test(sent_again),
+		cmocka_unit_test(reset_over_holes),
+		cmocka_unit_test(end_acknowledged_first),
+		cmocka_unit_test(of_no_interest),
+		cmocka_unit_test(place),
+		cmocka_unit_test(the_longest_idle),
+		cmocka_unit_test(holes_of_many),
 	};
 
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
