@@ -262,6 +262,32 @@ static void usage_at_the_end(void **st)
 	}
 }
 
+/* An event without text that tells less usage takes no token back. */
+static void usage_that_falls(void **st)
+{
+	static const int total[] = { 1, 2, 0, 3 };
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+	char ev[512];
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(ev, sizeof(ev),
+			 "data: {\"choices\":[{\"index\":0,\"delta\":{%s}}],"
+			 "\"usage\":{\"completion_tokens\":%d}}\n\n",
+			 total[i] ? "\"content\":\"x\"" : "", total[i]);
+		txc(w, 1, (1010 + i * 10) * MS, ev);
+	}
+	tx(w, 1, 1050 * MS, END);
+	assert_int_equal(r->chunk_tokens, 3);
+	assert_non_null(strstr(w->json[0], "\"itl_ms\":[10,20]"));
+	world_end(w);
+}
+
 /* B7: a plain body has no first token. */
 static void b7(void **st)
 {
@@ -710,6 +736,42 @@ static void loss(void **st)
 	assert_int_equal(rp_timeline_stats(w->t)->bytes_lost, 5 * strlen(chunk));
 	for (size_t i = 0; i < w->n_gaps; i++)
 		assert_int_equal(w->gaps[i], 10 * MS);
+	world_end(w);
+}
+
+/* Text in the middle of a call that looks like an answer's start is none. */
+static void loss_before_a_lookalike(void **st)
+{
+	static const char text[] = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+	struct world *w = world_new();
+	struct rp_record *r = &w->rec[0];
+	struct rp_ev_data *e = calloc(1, sizeof(*e) + 64);
+
+	(void)st;
+	session(w, false);
+	open_conn(w, 1, 1 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	tx(w, 1, 1001 * MS, HDR_CHUNKED);
+	txc(w, 1, 1010 * MS, TOK);
+	data_n(w, 1, RP_TX, 1030 * MS, "5\r\nabcde\r\n", 10, 0, true);
+	e->h = hdr(RP_EV_DATA, sizeof(*e) + 64, 1030 * MS, 100, 1001);
+	e->h.dir = RP_TX;
+	e->conn = 1;
+	e->off = w->off[1][RP_TX];
+	e->ret_ts = 1030 * MS;
+	e->call_off = 10;
+	e->len = sizeof(text) - 1;
+	e->call_len = e->call_off + e->len;
+	memcpy(e->payload, text, e->len);
+	w->off[1][RP_TX] += e->len;
+	feed(w, e);
+	free(e);
+	txc(w, 1, 1050 * MS, TOK DONE);
+	tx(w, 1, 1050 * MS, END);
+	assert_int_equal(w->n, 1);
+	assert_int_equal(r->status, 200);
+	assert_int_equal(r->end, RP_END_COMPLETE);
+	assert_int_equal(r->chunks, 2);
 	world_end(w);
 }
 
@@ -2125,6 +2187,8 @@ int main(void)
 		cmocka_unit_test(refused_task),
 		cmocka_unit_test(unix_socket),
 		cmocka_unit_test(two_sessions),
+		cmocka_unit_test(loss_before_a_lookalike),
+		cmocka_unit_test(usage_that_falls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
