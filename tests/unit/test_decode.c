@@ -269,6 +269,28 @@ static void others(void **st)
 	world_end(w);
 }
 
+/* A launch while another request generates: the next call may be its draft's. */
+static void drafts_in_between(void **st)
+{
+	struct world *w = world();
+
+	(void)st;
+	ask(w, 1, 1000);
+	launch(w, 1, 1001);
+	step(w, 1002, CTX, 5, AT(1, 4));
+	token(w, 1, 1003);
+	ask(w, 2, 1004);
+	launch(w, 2, 1005);
+	step(w, 1006, DRAFT, 1, AT(1, 5));
+	assert_int_equal(core(w)->steps, 1);
+	step(w, 1007, CTX, 9, AT(1, 5), AT(2, 6));
+	assert_int_equal(core(w)->steps, 2);
+	near(core(w)->kv_usage, (6.0 + 7) / 4096);
+	release(w, 1, 1008);
+	release(w, 2, 1008);
+	world_end(w);
+}
+
 /* Attached while it generates, and with a draft model: what is whose is not known. */
 static void unclear(void **st)
 {
@@ -411,8 +433,8 @@ static void hostile(void **st)
 	HOOK(w, RELEASED, 1020, MAIN, 0xa01);
 	seqs[STEP] = 3;
 	ask(w, 2, 1030);
-	HOOK(w, SCHEDULED, 1031, MAIN, 0xa02, 2, 70000); /* no such sequence */
-	step(w, 1032, CTX, 0);				 /* no tokens: no step */
+	HOOK(w, SCHEDULED, 1031, MAIN, 0xa02, 2, 256); /* no such sequence */
+	step(w, 1032, CTX, 0);			       /* no tokens: no step */
 	step(w, 1033, CTX, 3, AT(70000, 1), AT(255, 0xffffffff), AT(256, 1));
 	assert_int_equal(core(w)->steps, 3);
 	assert_true(isnan(core(w)->kv_usage));
@@ -644,7 +666,7 @@ int main(void)
 		cmocka_unit_test(busy),		 cmocka_unit_test(told_size),
 		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
 		cmocka_unit_test(strangers),	 cmocka_unit_test(no_number),
-		cmocka_unit_test(old_recording),
+		cmocka_unit_test(old_recording), cmocka_unit_test(drafts_in_between),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
