@@ -21,6 +21,7 @@ enum { QUEUED, SCHEDULED, TOKEN, FINAL, RELEASED, STEP = 33 };
 static struct rp_step_info steps[64];
 static size_t n_steps;
 static uint32_t seqs[64];
+static uint32_t hook_pid = 100;
 
 static void on_step(void *ctx, const struct rp_step_info *s)
 {
@@ -30,11 +31,9 @@ static void on_step(void *ctx, const struct rp_step_info *s)
 }
 
 /* Roles as in a session of today: hooks beyond 32 have theirs behind the others'. */
-static struct world *world(void)
+static void llama(struct world *w, uint32_t pid)
 {
-	struct world *w = world_new();
-	struct rp_observer obs = { .step = on_step };
-	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 2, 100, 0),
+	struct rp_ev_session e = { .h = hdr(RP_EV_SESSION, sizeof(e), 2, pid, 0),
 				   .engine = "llamacpp",
 				   .hooks_attached = 0x1f,
 				   .hooks_attached_more = 1u << (STEP - 32),
@@ -42,18 +41,26 @@ static struct world *world(void)
 					      RP_ROLE_FINAL, RP_ROLE_RELEASED },
 				   .roles_more = { [STEP - 32] = RP_ROLE_STEP } };
 
+	feed(w, &e);
+}
+
+static struct world *world(void)
+{
+	struct world *w = world_new();
+	struct rp_observer obs = { .step = on_step };
+
 	n_steps = 0;
 	memset(seqs, 0, sizeof(seqs));
 	assert_int_equal(rp_timeline_observe(w->t, &obs), 0);
 	session(w, true);
-	feed(w, &e);
+	llama(w, 100);
 	return w;
 }
 
 static void hook(struct world *w, unsigned h, uint64_t ts, uint32_t tid, unsigned n,
 		 const uint64_t *val)
 {
-	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), ts, 100, tid),
+	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), ts, hook_pid, tid),
 				.hook = (uint16_t)h,
 				.n = (uint8_t)n,
 				.ok = (uint8_t)((1u << n) - 1),
@@ -613,6 +620,30 @@ static void restart(void **st)
 	world_end(w);
 }
 
+/* Two servers: each has its own, and only the one that ends is gone. */
+static void two_processes(void **st)
+{
+	struct world *w = world();
+	const struct rp_stats *s = rp_timeline_stats(w->t);
+
+	(void)st;
+	llama(w, 200);
+	ask(w, 1, 1000);
+	launch(w, 1, 1001);
+	hook_pid = 200;
+	token(w, 1, 1002); /* the same slot, of the other */
+	hook_pid = 100;
+	assert_int_equal(s->n_cores, 2);
+	assert_int_equal(s->cores[0].running, 1);
+	assert_int_equal(s->cores[1].running, RP_NONE);
+	process(w, RP_PROC_EXIT, 200, 1003 * MS);
+	assert_false(s->cores[0].gone);
+	assert_true(s->cores[1].gone);
+	release(w, 1, 1004);
+	assert_int_equal(w->rec[0].tok_engine, 0);
+	world_end(w);
+}
+
 /* No core comes of a process whose end is all that was seen of it. */
 static void late_only(void **st)
 {
@@ -667,6 +698,7 @@ int main(void)
 		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
 		cmocka_unit_test(strangers),	 cmocka_unit_test(no_number),
 		cmocka_unit_test(old_recording), cmocka_unit_test(drafts_in_between),
+		cmocka_unit_test(two_processes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
