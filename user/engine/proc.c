@@ -700,15 +700,17 @@ struct lsocks {
 static struct lsock *lsock_new(struct lsocks *s)
 {
 	struct lsock *bigger;
+	size_t cap;
 
 	if (s->n >= LISTENERS_MAX)
 		return NULL;
 	if (s->n == s->cap) {
-		s->cap = s->cap ? s->cap * 2 : 32;
-		bigger = realloc(s->v, s->cap * sizeof(*s->v));
+		cap = s->cap ? s->cap * 2 : 32;
+		bigger = realloc(s->v, cap * sizeof(*s->v));
 		if (!bigger)
 			return NULL;
 		s->v = bigger;
+		s->cap = cap;
 	}
 	memset(&s->v[s->n], 0, sizeof(*s->v));
 	return &s->v[s->n++];
