@@ -266,7 +266,8 @@ static void others(void **st)
 	/* the model was loaded anew, somewhere else */
 	ask(w, 2, 2000);
 	launch(w, 2, 2001);
-	step(w, 2002, 0x3000, 7, AT(2, 6));
+	HOOK(w, STEP, 2002, MAIN, 0x3000, SIZE(8192, 2048), 7, AT(2, 6));
+	near(core(w)->kv_usage, 7.0 / 8192);
 	token(w, 2, 2003);
 	step(w, 2004, CTX, 7, AT(2, 6));
 	release(w, 2, 2005);
@@ -471,6 +472,15 @@ static void losses(void **st)
 	near(core(w)->kv_usage, 10.0 / 4096);
 	release(w, 1, 1030);
 	is_null(&w->rec[0], SCH_STEPS, "lost_events");
+	/* the first call behind a launch may have been among them */
+	ask(w, 2, 2000);
+	launch(w, 2, 2001);
+	seqs[STEP] += 3;
+	step(w, 2003, DRAFT, 5, AT(2, 4));
+	assert_int_equal(core(w)->steps, 3);
+	step(w, 2004, CTX, 1, AT(2, 5));
+	assert_int_equal(core(w)->steps, 4);
+	release(w, 2, 2005);
 	world_end(w);
 }
 
@@ -565,6 +575,47 @@ static void no_number(void **st)
 	known(w, 1, 100.0 / 4096);
 	release(w, 1, 1011);
 	known(w, 0, 0);
+	world_end(w);
+}
+
+/* The first slot's is 0, and it is let go like any other. */
+static void sequence_zero(void **st)
+{
+	struct world *w = world();
+
+	(void)st;
+	ask(w, 1, 1000);
+	HOOK(w, SCHEDULED, 1001, MAIN, 0xa01, 1, 0);
+	step(w, 1002, CTX, 100, AT(0, 99));
+	known(w, 1, 100.0 / 4096);
+	release(w, 1, 1003);
+	known(w, 0, 0);
+	world_end(w);
+}
+
+/* Tasks of requests that have their record make room. */
+static void room_for_tasks(void **st)
+{
+	struct rp_timeline_opts o;
+	struct world *w;
+
+	(void)st;
+	rp_timeline_defaults(&o);
+	o.max_tasks = 2;
+	w = world_opts(&o);
+	memset(seqs, 0, sizeof(seqs));
+	session(w, true);
+	for (uint64_t c = 1; c < 8; c++) {
+		ask(w, c, c * 1000);
+		launch(w, c, c * 1000 + 1);
+		token(w, c, c * 1000 + 2);
+		release(w, c, c * 1000 + 3);
+	}
+	assert_int_equal(w->n, 7);
+	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 0);
+	for (uint64_t c = 8; c < 11; c++)
+		ask(w, c, 9000);
+	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 1);
 	world_end(w);
 }
 
@@ -690,15 +741,25 @@ static void old_recording(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(two),		 cmocka_unit_test(bursts),
-		cmocka_unit_test(others),	 cmocka_unit_test(unclear),
-		cmocka_unit_test(sizes),	 cmocka_unit_test(attached_late),
-		cmocka_unit_test(hostile),	 cmocka_unit_test(losses),
-		cmocka_unit_test(busy),		 cmocka_unit_test(told_size),
-		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
-		cmocka_unit_test(strangers),	 cmocka_unit_test(no_number),
-		cmocka_unit_test(old_recording), cmocka_unit_test(drafts_in_between),
+		cmocka_unit_test(two),
+		cmocka_unit_test(bursts),
+		cmocka_unit_test(others),
+		cmocka_unit_test(unclear),
+		cmocka_unit_test(sizes),
+		cmocka_unit_test(attached_late),
+		cmocka_unit_test(hostile),
+		cmocka_unit_test(losses),
+		cmocka_unit_test(busy),
+		cmocka_unit_test(told_size),
+		cmocka_unit_test(restart),
+		cmocka_unit_test(late_only),
+		cmocka_unit_test(strangers),
+		cmocka_unit_test(no_number),
+		cmocka_unit_test(old_recording),
+		cmocka_unit_test(drafts_in_between),
 		cmocka_unit_test(two_processes),
+		cmocka_unit_test(sequence_zero),
+		cmocka_unit_test(room_for_tasks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
