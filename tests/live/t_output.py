@@ -329,6 +329,12 @@ def doctor(t):
         t.check(not wide, f"wider than 80: {wide[:1]}")
         want = "ready to watch" if args == ["doctor"] else f"pid {srv.pid}: no engine that is known; from its sockets only"
         t.check(verdict(r).startswith("verdict " + want), f"{' '.join(args)}: {verdict(r)}")
+    many = t.spawn([sys.executable, "-c", "import socket, time\nat = lambda port: socket.create_server(('127.0.0.1', port))\n"
+                    "ports = sorted(s.getsockname()[1] for s in [at(0) for i in range(6)])\nl = [at(p) for p in reversed(ports)]\n"
+                    "print(*ports, flush=True)\ntime.sleep(60)"], stdout=subprocess.PIPE, text=True)
+    ports = many.stdout.readline().split()
+    r = subprocess.run([REQPROBE, "doctor", "--pid", str(many.pid)], capture_output=True, text=True, timeout=30)
+    t.equal(re.findall(r"listens +(?:127.0.0.1:|and )(\d+)", r.stdout), ports[:4] + ["2"], "six listeners")
     r = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", REQPROBE, "doctor"], capture_output=True, text=True, timeout=30)
     t.check(r.returncode in (0, 3) and len(r.stdout.splitlines()) >= 5, f"doctor as nobody: {r.returncode}, {r.stdout[:100]} {r.stderr[:200]}")
     t.check(("run as root" in verdict(r)) == (r.returncode == 3), f"doctor as nobody, {r.returncode}: {verdict(r)}")
@@ -432,11 +438,13 @@ def wait_for_the_start(t):
         t.check("--wait waits for it" in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr)
         r = subprocess.run([REQPROBE, "--pid", str(top.pid), "--wait", "--duration", "0.1"], capture_output=True, text=True, timeout=2)
         t.check(r.returncode == 0 and "waiting for it" in r.stderr and "attached" not in r.stderr, f"--duration: {r.returncode}, {r.stderr}")
-        p = t.probe(top, args=["--wait"])
+        p = t.probe(top, args=["--wait", "--duration", "5"])
         t.check((p.attach_ms() or 1e9) < 1500, f"the wait is told as attach: {p.attach_ms()} ms")
         c = Client(port)
         c.ask("x0", stream=False)
         c.close()
+        t.equal(p.proc.wait(10), 0, "exit status")
+        t.near((time.monotonic() - p.started) * 1e3, 5000, "duration, with the wait", 700)
         t.equal([r["x_request_id"] for r in p.finish(1)], ["x0"], "records")
     finally:
         os.kill(below, signal.SIGKILL)
