@@ -11,6 +11,11 @@
 #include <zstd.h>
 
 #include "log/internal.h"
+#include "options.h"
+#include "request.h"
+#include "sink/expo.h"
+#include "sink/output.h"
+#include "timeline/internal.h"
 
 static char dir_name[64];
 static int dir;
@@ -549,6 +554,91 @@ static void recovered_twice(void **st)
 	free(f.out.p);
 }
 
+/* ---- the output ---- */
+
+static uint64_t metric(void *state, const char *name)
+{
+	struct rp_buf b = { 0 };
+	struct rp_expo e = { .b = &b };
+	char line[128];
+	const char *p;
+	uint64_t v;
+
+	rp_log_output.metrics(state, &e);
+	rp_buf_put(&b, "", 1);
+	snprintf(line, sizeof(line), "\n%s ", name);
+	p = strstr(b.p, line);
+	if (!p)
+		fail_msg("%s is not in\n%s", name, b.p);
+	v = strtoull(p + strlen(line), NULL, 10);
+	free(b.p);
+	return v;
+}
+
+static void wait_metric(void *state, const char *name, uint64_t want)
+{
+	for (int i = 0; metric(state, name) != want; i++) {
+		if (i == 1000)
+			fail_msg("%s is %d", name, (int)metric(state, name));
+		usleep(10000);
+	}
+}
+
+#define RECORDS "reqprobe_log_records_total"
+#define LOST "reqprobe_log_records_lost_total{reason=\"disk\"}"
+
+/* The file is removed while it is written: what was in it is lost, and no counter goes back. */
+static void removed(void **st)
+{
+	struct rp_options o = { .quiet = true, .memory = 64 << 20 };
+	struct rp_summary_info info = { 0 };
+	struct rp_timeline_opts to;
+	struct rp_timeline *tl;
+	struct rp_record r = a_record();
+	uint64_t raw, bytes;
+	void *state = NULL;
+	struct dirent *e;
+	char err[256];
+	DIR *d;
+
+	(void)st;
+	rp_log_defaults(&o.log);
+	o.log.dir = dir_name;
+	o.log.compress = RP_LOG_NONE;
+	rp_timeline_defaults(&to);
+	tl = rp_timeline_new(&to);
+	assert_non_null(tl);
+	assert_int_equal(rp_log_output.open(&o, &info, tl, &state, err, sizeof(err)), 0);
+	for (int i = 0; i < 3; i++)
+		tl->obs->record(tl->obs->ctx, &r);
+	rp_log_output.tick(state);
+	wait_metric(state, RECORDS, 3);
+	raw = metric(state, "reqprobe_log_bytes_total");
+	bytes = metric(state, "reqprobe_log_disk_bytes_total");
+	assert_int_equal(raw, bytes);
+	d = opendir(dir_name);
+	while ((e = readdir(d)))
+		if (strstr(e->d_name, ".partial"))
+			assert_int_equal(unlinkat(dir, e->d_name, 0), 0);
+	closedir(d);
+	wait_metric(state, LOST, 3);
+	assert_int_equal(metric(state, RECORDS), 3);
+	assert_int_equal(metric(state, "reqprobe_log_bytes_total"), raw);
+	assert_int_equal(metric(state, "reqprobe_log_disk_bytes_total"), bytes);
+	/* what comes after it goes to another file */
+	tl->obs->record(tl->obs->ctx, &r);
+	rp_log_output.tick(state);
+	wait_metric(state, RECORDS, 4);
+	assert_true(metric(state, "reqprobe_log_bytes_total") > raw);
+	assert_int_equal(rp_log_output.finish(state), -EIO);
+	assert_int_equal(metric(state, RECORDS), 4);
+	assert_int_equal(metric(state, LOST), 3);
+	assert_int_equal(metric(state, "reqprobe_log_files_total"), 1);
+	assert_int_equal(metric(state, "reqprobe_log_queue_bytes"), 0);
+	rp_log_output.close(state);
+	rp_timeline_free(tl);
+}
+
 #define IN_DIR(t) cmocka_unit_test_setup_teardown(t, setup, teardown)
 
 int main(void)
@@ -563,6 +653,7 @@ int main(void)
 		IN_DIR(torn),
 		IN_DIR(spoilt),
 		IN_DIR(recovered_twice),
+		IN_DIR(removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

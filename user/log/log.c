@@ -335,9 +335,9 @@ static void file_gone(struct rp_log *l)
 {
 	uint64_t records = l->f.records;
 
+	l->put -= l->f.unsafe; /* what was written stays counted: a counter may not go back */
 	forget_file(l);
 	rp_log_file_abandon(&l->f);
-	l->put -= records;
 	pthread_mutex_lock(&l->m);
 	l->lost += records;
 	pthread_mutex_unlock(&l->m);
