@@ -163,6 +163,38 @@ static void test_one(void **st)
 	end(&s);
 }
 
+/* Instants that are out of order give no sample. */
+static void test_order(void **st)
+{
+	struct side s = side(RP_COMPAT_VLLM);
+	struct rp_engine_request q = { .t_queued = 1060 * MS,
+				       .t_scheduled = 1050 * MS,
+				       .t_first = 1040 * MS,
+				       .t_last = 1450 * MS,
+				       .tokens = 4,
+				       .prompt = 64,
+				       .cached = 100,
+				       .preemptions = RP_NONE,
+				       .finish = "length" };
+	struct rp_record r = record("m");
+	char *t;
+
+	(void)st;
+	r.engine_requests = &q;
+	r.n_engine_requests = 1;
+	s.obs->record(s.obs->ctx, &r);
+	t = text(&s);
+#define L "{engine=\"0\",model_name=\"m\""
+	has(t, "vllm:request_queue_time_seconds_count" L "} 0");
+	has(t, "vllm:request_prefill_time_seconds_count" L "} 0");
+	has(t, "vllm:request_inference_time_seconds_sum" L "} 0.4");
+	has(t, "vllm:request_prompt_tokens_sum" L "} 64");
+	has(t, "vllm:request_prefill_kv_computed_tokens_count" L "} 0");
+#undef L
+	free(t);
+	end(&s);
+}
+
 /* How a request ended, by what the engine would call it. */
 static void test_ends(void **st)
 {
@@ -814,13 +846,13 @@ static void test_off(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one),	cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_choices), cmocka_unit_test(test_cores),
-		cmocka_unit_test(test_drafts),	cmocka_unit_test(test_calls),
-		cmocka_unit_test(test_gaps),	cmocka_unit_test(test_bounded),
-		cmocka_unit_test(test_http),	cmocka_unit_test(test_names),
-		cmocka_unit_test(test_generic), cmocka_unit_test(test_recordings),
-		cmocka_unit_test(test_off),
+		cmocka_unit_test(test_one),	   cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_order),	   cmocka_unit_test(test_choices),
+		cmocka_unit_test(test_cores),	   cmocka_unit_test(test_drafts),
+		cmocka_unit_test(test_calls),	   cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_bounded),	   cmocka_unit_test(test_http),
+		cmocka_unit_test(test_names),	   cmocka_unit_test(test_generic),
+		cmocka_unit_test(test_recordings), cmocka_unit_test(test_off),
 	};
 
 	return cmocka_run_group_tests_name("as_vllm", tests, NULL, NULL);

@@ -642,6 +642,35 @@ static void parts(void **state)
 	json_decref(sum);
 }
 
+/* For people: the same figures, and what is not said of them elsewhere. */
+static void tables(void **state)
+{
+	const char *c = file("c.jsonl", CLIENT("\"a\"", "5", "40",
+					       "") "{broken\n" CLIENT("\"b\"", "6", "50", ""));
+	const char *s = file("s.jsonl", SERVER("\"a\"", "06-01T00:00:00", BLIND) "{broken\n");
+	json_t *sum;
+
+	(void)state;
+	assert_int_equal(run(c, "--join", s, NULL), 0);
+	assert_string_equal(
+		strchr(out_text, '\n'),
+		"\n  1 requests joined: 2 client records, 1 server records\n"
+		"  1 not joined: client, not_in_other_file\n\n"
+		"  ms                                 avg       p50       p90       p99       max\n"
+		"  client TTFT                     40.000    40.000    40.000    40.000    40.000\n"
+		"    receive              1.2 %     0.500     0.500     0.500     0.500     0.500\n"
+		"    server              78.1 %    31.250    31.250    31.250    31.250    31.250\n"
+		"    unexplained         20.6 %     8.250     8.250     8.250     8.250     8.250\n"
+		"  explained: 79.4 % of all, at least 95 % in 0 of 1 requests\n"
+		"  biggest part: at p50 (40.0 ms) server, 78 %; at p99 (40.0 ms) server, 78 %\n"
+		"  1 without an RTT: the network is in their unexplained rest\n");
+	assert_int_equal(run(c, "--join", s, "--json", NULL), 0);
+	sum = json_loads(out_text, 0, NULL);
+	assert_non_null(sum);
+	assert_true(num(sum, "join", "broken_lines") == 2);
+	json_decref(sum);
+}
+
 static void duplicates(void **state)
 {
 	static const char failed[] =
@@ -770,6 +799,7 @@ int main(void)
 		cmocka_unit_test(directories),
 		cmocka_unit_test(real_join),
 		cmocka_unit_test(parts),
+		cmocka_unit_test(tables),
 		cmocka_unit_test(duplicates),
 	};
 

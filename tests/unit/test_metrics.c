@@ -83,6 +83,60 @@ static void rows(void **st)
 	}
 }
 
+static void says(const json_t *o, const char *key, const char *want)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	if (!s || strcmp(s, want) != 0)
+		fail_msg("%s is %s, not %s", key, s ? s : "no string", want);
+}
+
+/* As JSON: each row, with everything that it has. */
+static void as_json(void **st)
+{
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+	json_error_t err;
+	json_t *all;
+
+	(void)st;
+	rp_metrics_print(f, RP_METRICS_JSON);
+	fclose(f);
+	all = json_loads(text, 0, &err);
+	if (!all)
+		fail_msg("line %d: %s", err.line, err.text);
+	assert_int_equal(json_array_size(all), RP_METRIC_COUNT);
+	for (int m = 0; m < RP_METRIC_COUNT; m++) {
+		const struct rp_metric_def *d = &rp_metric_defs[m];
+		const json_t *o = json_array_get(all, (size_t)m), *flags;
+		size_t want = 0;
+
+		says(o, "tag", d->tag);
+		says(o, "origin", d->flags & RP_METRIC_FLAG(OWN) ? "reqprobe" : "aiperf");
+		says(o, "kind", rp_metric_kind_names[d->kind]);
+		says(o, "known", rp_verdict_names[d->verdict]);
+		says(o, "unit", d->unit);
+		says(o, "display_unit", d->display);
+		says(o, "scope", d->scope);
+		says(o, "source", d->source);
+		says(o, "needs", d->needs);
+		says(o, "formula", d->formula);
+		says(o, d->verdict == RP_VERDICT_NO ? "reason" : "note", d->note);
+		assert_int_equal(json_is_true(json_object_get(o, "per_request")),
+				 rp_metric_per_request((enum rp_metric)m));
+		flags = json_object_get(o, "flags");
+		for (int b = 0; b < RP_METRIC_FLAG_COUNT; b++)
+			if (b != RP_METRIC_BIT_OWN && d->flags & 1u << b)
+				assert_string_equal(
+					json_string_value(json_array_get(flags, want++)),
+					rp_metric_flag_names[b]);
+		assert_int_equal(json_array_size(flags), want);
+	}
+	json_decref(all);
+	free(text);
+}
+
 /* docs/metrics.md has the table as the program prints it. */
 static void docs(void **st)
 {
@@ -704,12 +758,12 @@ static void sweep_limits(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(registry),	cmocka_unit_test(rows),
-		cmocka_unit_test(docs),		cmocka_unit_test(formulas),
-		cmocka_unit_test(run),		cmocka_unit_test(classes),
-		cmocka_unit_test(objectives),	cmocka_unit_test(from_record),
-		cmocka_unit_test(sweeps),	cmocka_unit_test(many),
-		cmocka_unit_test(sweep_limits),
+		cmocka_unit_test(registry),    cmocka_unit_test(rows),
+		cmocka_unit_test(docs),	       cmocka_unit_test(as_json),
+		cmocka_unit_test(formulas),    cmocka_unit_test(run),
+		cmocka_unit_test(classes),     cmocka_unit_test(objectives),
+		cmocka_unit_test(from_record), cmocka_unit_test(sweeps),
+		cmocka_unit_test(many),	       cmocka_unit_test(sweep_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

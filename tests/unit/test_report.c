@@ -645,6 +645,7 @@ static void files(void **state)
 	size_t n;
 	char *p = text_of(200, &n);
 	FILE *f;
+	int fd;
 	(void)state;
 
 	put_file(path_of("a.jsonl"), p, n, false);
@@ -700,6 +701,16 @@ static void files(void **state)
 	b = read_all(list, 3);
 	assert_int_equal(b.lines, 203);
 	assert_int_equal(b.st.files, 3);
+	/* one that can't be read is left out, and does not stay open */
+	list[0] = "/proc/self/mem";
+	fd = dup(STDERR_FILENO);
+	close(fd);
+	b = read_all(list, 2);
+	assert_int_equal(b.lines, 1);
+	assert_int_equal(b.st.files, 1);
+	assert_int_equal(b.st.unread, 1);
+	assert_int_equal(dup(STDERR_FILENO), fd);
+	close(fd);
 	/* links to itself, and to what is above: each directory once */
 	assert_int_equal(symlink(".", path_of("sub/self")), 0);
 	assert_int_equal(symlink("..", path_of("sub/up")), 0);
