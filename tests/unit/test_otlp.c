@@ -591,16 +591,84 @@ static void span_text(void **st)
 	b.n = 0;
 	assert_int_equal(rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests), 0);
 	assert_int_equal(rp_otlp_queue_bytes(q), 0);
+	/* its end was not seen: as far as it was seen */
+	r = a_record();
+	r.t_end = RP_NONE;
+	r.end = RP_END_UNKNOWN;
+	rp_derive(&r);
+	assert_int_equal(rp_otlp_queue_put(q, &r, &t), 0);
+	rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests);
+	has(&b, "\"kind\":2,\"startTimeUnixNano\":\"1795964001000000000\","
+		"\"endTimeUnixNano\":\"1795964001091000000\"");
+	b.n = 0;
 	/* the phases are estimates, and each says so */
 	r = a_record();
 	r.estimate = RP_EST_STEPS;
+	r.choices = 2;
+	r.tok_cached = 3;
+	r.tok_reasoning = 4;
+	strcpy(r.finish_reason, "stop");
+	r.flags = RP_FLAG_PRE_ATTACH | RP_FLAG_SLOW_CLIENT;
+	rp_derive(&r);
+	r.v[RP_FIELD_NET_RTT] = (struct rp_value){ .known = true, .i = 250 };
 	assert_int_equal(rp_otlp_queue_put(q, &r, &t), 0);
 	assert_int_equal(rp_otlp_spans_encode(q, &c, &rnd, &w, 5, resource, NULL, &requests), 4);
 	assert_int_equal(
 		occurrences(&b, "{\"key\":\"reqprobe.estimated\",\"value\":{\"boolValue\":true}}"),
 		3);
+#define COUNT(key, n) "{\"key\":\"" key "\",\"value\":{\"intValue\":\"" n "\"}}"
+	has(&b, COUNT("gen_ai.request.choice.count", "2"));
+	has(&b, COUNT("gen_ai.usage.cache_read.input_tokens", "3"));
+	has(&b, COUNT("gen_ai.usage.reasoning.output_tokens", "4"));
+	has(&b, COUNT("http.response.status_code", "200"));
+#undef COUNT
+	has(&b, "{\"key\":\"reqprobe.time_to_first_token\",\"value\":{\"doubleValue\":0.04}}");
+	has(&b, "{\"key\":\"reqprobe.handshake_rtt\",\"value\":{\"doubleValue\":0.00025}}");
+	has(&b, "{\"key\":\"reqprobe.flags\",\"value\":{\"arrayValue\":{\"values\":[{"
+		"\"stringValue\":\"pre_attach\"},{\"stringValue\":\"slow_client\"}]}}}");
+	has(&b, "{\"key\":\"gen_ai.request.stream\",\"value\":{\"boolValue\":true}}");
+	has(&b, "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":{\"arrayValue\":{"
+		"\"values\":[{\"stringValue\":\"stop\"}]}}}");
+	has(&b, "{\"key\":\"url.path\",\"value\":{\"stringValue\":\"/v1/chat/completions\"}}");
 	free(b.p);
 	rp_otlp_queue_free(q);
+}
+
+static void error_types(void **st)
+{
+	static const struct {
+		enum rp_end end;
+		int status;
+		const char *error, *want;
+	} c[] = {
+		{ RP_END_COMPLETE, 200, NULL, NULL },
+		{ RP_END_COMPLETE, 399, NULL, NULL },
+		{ RP_END_COMPLETE, 400, NULL, "400" },
+		{ RP_END_ERROR, 503, "overloaded", "503" },
+		{ RP_END_ERROR, 200, "overloaded", "overloaded" },
+		{ RP_END_COMPLETE, 200, "overloaded", "overloaded" },
+		{ RP_END_ERROR, 200, "", "_OTHER" },
+		{ RP_END_ERROR, 200, "it was too long", "_OTHER" },
+		{ RP_END_ERROR, 200, NULL, "_OTHER" },
+		{ RP_END_CLIENT_DISCONNECT, 200, NULL, "client_disconnect" },
+		{ RP_END_SERVER_CLOSE, 0, NULL, "server_close" },
+		{ RP_END_UNKNOWN, 0, NULL, "_OTHER" },
+	};
+
+	(void)st;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		struct rp_record r = a_record();
+		char buf[72] = "";
+		const char *got;
+
+		r.end = c[i].end;
+		r.status = c[i].status;
+		r.has_error = c[i].error;
+		strcpy(r.error_type, c[i].error ? c[i].error : "");
+		got = rp_otlp_error_type(&r, buf);
+		if (!got != !c[i].want || (got && strcmp(got, c[i].want) != 0))
+			fail_msg("%zu: %s", i, got ? got : "none");
+	}
 }
 
 /* Full, empty, and many times round: nothing is lost that was taken in, in order. */
@@ -780,6 +848,9 @@ static void deltas(void **st)
 	x.st.unknown_prompt = 77;
 	x.st.unknown_completion = 88;
 	x.st.bytes_rx = 1000;
+	x.st.n_cores = 2;
+	x.st.cores[0] = (struct rp_core){ .pid = 70, .steps = 100 };
+	x.st.cores[1] = (struct rp_core){ .pid = 71, .steps = 1 };
 	x.st.proxied_rx = 7;
 	gap(&x, 125000000, 2);
 	m_export(&x, 2000);
@@ -798,6 +869,8 @@ static void deltas(void **st)
 	has(&x.b, "\"min\":0.125,\"max\":0.5");
 	m_commit(&x);
 	x.st.tokens_prompt = 16;
+	x.st.cores[0].steps = 131;
+	x.st.cores[1].steps = 48;
 	x.st.bytes_rx = 990; /* some were a proxy's */
 	x.st.proxied_rx = 40;
 	gap(&x, 250000000, 1);
@@ -805,6 +878,8 @@ static void deltas(void **st)
 	has(&x.b, ITL("3000", "4000", "1", "0.25"));
 	has(&x.b, "\"min\":0.25,\"max\":0.25");
 	has(&x.b, "\"asInt\":\"23\",\"attributes\":[{\"key\":");
+	has(&x.b, "\"asInt\":\"31\",\"attributes\":[{\"key\":\"reqprobe.engine.index\"");
+	has(&x.b, "\"asInt\":\"47\",\"attributes\":[{\"key\":\"reqprobe.engine.index\"");
 	has(&x.b, "\"startTimeUnixNano\":\"3000\",\"timeUnixNano\":\"4000\",\"asInt\":\"1\"");
 	m_commit(&x);
 	m_export(&x, 5000);
@@ -1074,11 +1149,12 @@ int main(void)
 		cmocka_unit_test(wire),	       cmocka_unit_test(endpoints),
 		cmocka_unit_test(settings),    cmocka_unit_test(traceparents),
 		cmocka_unit_test(sampling),    cmocka_unit_test(span_text),
-		cmocka_unit_test(queue),       cmocka_unit_test(definitions),
-		cmocka_unit_test(deltas),      cmocka_unit_test(schedulers),
-		cmocka_unit_test(exponential), cmocka_unit_test(overflow),
-		cmocka_unit_test(parts),       cmocka_unit_test(names),
-		cmocka_unit_test(backoff),     cmocka_unit_test(responses),
+		cmocka_unit_test(error_types), cmocka_unit_test(queue),
+		cmocka_unit_test(definitions), cmocka_unit_test(deltas),
+		cmocka_unit_test(schedulers),  cmocka_unit_test(exponential),
+		cmocka_unit_test(overflow),    cmocka_unit_test(parts),
+		cmocka_unit_test(names),       cmocka_unit_test(backoff),
+		cmocka_unit_test(responses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -494,7 +494,7 @@ static void test_scheduler(void **s)
 	widths(m.p, 80);
 	has(m.p, "\nscheduler 1 step, ");
 	has(m.p, "1 preemption,");
-	has(m.p, "67% of 12 drafted tokens accepted\n");
+	has(m.p, ", 67% of 12 drafted tokens accepted\n");
 	has(m.p, "\nengine messages: 2 cut, 1 not understood\n");
 	has(m.p, "\nlimits hit: 4 cores, 5 ids (see ");
 	mem_free(&m);
