@@ -66,6 +66,7 @@ struct watch {
 	struct rp_httpd *httpd;
 	double start_seconds; /* since the epoch */
 	struct target t[RP_MAX_PIDS];
+	uint32_t waits_for; /* the target that does not listen yet */
 	unsigned n;
 	struct rp_hook_spec specs[RP_MAX_HOOKS];
 	uint8_t roles[RP_MAX_HOOKS];
@@ -665,7 +666,7 @@ static int find_targets(struct watch *w)
 
 /*
  * Listening sockets of all targets, or an exit status with its line said; with --wait
- * NOT_YET and no line where there are none.
+ * NOT_YET where there are none.
  */
 static int find_listeners(struct watch *w)
 {
@@ -695,8 +696,13 @@ static int find_listeners(struct watch *w)
 				       w->t[i].pid, w->t[i].pid);
 				return RP_EXIT_DENIED;
 			}
-			if (w->o->wait)
+			if (w->o->wait) {
+				if (w->waits_for != w->t[i].pid)
+					rp_say("process %u and its children listen on no stream socket yet: waiting for it",
+					       w->t[i].pid);
+				w->waits_for = w->t[i].pid;
 				return NOT_YET;
+			}
 			rp_say("process %u and its children listen on no stream socket: no engine in it, or one that is still starting (--wait waits for it)",
 			       w->t[i].pid);
 			return RP_EXIT_NO_ENGINE;
@@ -729,10 +735,8 @@ static int wait_for_listeners(struct watch *w, uint64_t *since)
 {
 	int st = find_listeners(w);
 
-	if (st == NOT_YET) {
-		rp_say("an engine listens on no stream socket yet: waiting for it");
+	if (st == NOT_YET)
 		end_after_duration(w);
-	}
 	while (st == NOT_YET && !over(w)) {
 		usleep(LISTEN_MS * 1000);
 		*since = rp_now_ns();

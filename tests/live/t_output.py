@@ -437,7 +437,7 @@ def wait_for_the_start(t):
         t.equal(r.returncode, 4, "exit status")
         t.check("--wait waits for it" in r.stderr and len(r.stderr.splitlines()) == 1, r.stderr)
         r = subprocess.run([REQPROBE, "--pid", str(top.pid), "--wait", "--duration", "0.1"], capture_output=True, text=True, timeout=2)
-        t.check(r.returncode == 0 and "waiting for it" in r.stderr and "attached" not in r.stderr, f"--duration: {r.returncode}, {r.stderr}")
+        t.check(r.returncode == 0 and f"process {top.pid} and its children" in r.stderr and r.stderr.count("waiting for it") == 1 and "attached" not in r.stderr, f"--duration: {r.returncode}, {r.stderr}")
         p = t.probe(top, args=["--wait", "--duration", "5"])
         t.check((p.attach_ms() or 1e9) < 1500, f"the wait is told as attach: {p.attach_ms()} ms")
         c = Client(port)
