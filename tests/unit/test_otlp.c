@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -349,7 +350,7 @@ static void settings(void **st)
 	static const char *const env[] = {
 		"OTEL_EXPORTER_OTLP_PROTOCOL=http/json",
 		"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf",
-		"OTEL_EXPORTER_OTLP_HEADERS=a=1, b = %20x%2C ,A=2",
+		"OTEL_EXPORTER_OTLP_HEADERS=a=1, b = %20x%2C%3A ,A=2",
 		"OTEL_EXPORTER_OTLP_TIMEOUT=1500",
 		"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT=2500",
 		"OTEL_EXPORTER_OTLP_COMPRESSION=none",
@@ -387,7 +388,7 @@ static void settings(void **st)
 	assert_int_equal(c.traces.timeout_ms, 2500);
 	assert_int_equal(c.metrics.headers.n, 2);
 	assert_string_equal(c.metrics.headers.kv[0].value, "2");
-	assert_string_equal(c.metrics.headers.kv[1].value, " x,");
+	assert_string_equal(c.metrics.headers.kv[1].value, " x,:");
 	assert_string_equal(c.metrics.ca, "/ca");
 	assert_int_equal(c.interval_ms, 1234);
 	assert_int_equal(c.delay_ms, 77);
@@ -548,6 +549,7 @@ static void span_text(void **st)
 	struct rp_buf b = { 0 };
 	struct rp_ow w = { &b, true };
 	uint64_t requests;
+	json_t *whole;
 
 	(void)st;
 	memcpy(t.trace, counting, 16);
@@ -629,6 +631,9 @@ static void span_text(void **st)
 	has(&b, "{\"key\":\"gen_ai.request.stream\",\"value\":{\"boolValue\":true}}");
 	has(&b, "{\"key\":\"gen_ai.response.finish_reasons\",\"value\":{\"arrayValue\":{"
 		"\"values\":[{\"stringValue\":\"stop\"}]}}}");
+	whole = json_loadb(b.p, b.n, 0, NULL);
+	assert_non_null(whole);
+	json_decref(whole);
 	has(&b, "{\"key\":\"url.path\",\"value\":{\"stringValue\":\"/v1/chat/completions\"}}");
 	free(b.p);
 	rp_otlp_queue_free(q);
@@ -739,11 +744,17 @@ static void m_close(struct mstate *x)
 static size_t m_export(struct mstate *x, int64_t now)
 {
 	struct rp_ow w = { &x->b, true };
+	json_t *whole;
+	size_t n;
 
 	rp_otlp_metrics_snapshot(x->m, &x->st, 1000, now);
 	x->b.n = 0;
 	x->from = x->at = (struct rp_otlp_cursor){ 0 };
-	return rp_otlp_metrics_encode(x->m, &w, &x->at, 100000, resource, NULL);
+	n = rp_otlp_metrics_encode(x->m, &w, &x->at, 100000, resource, NULL);
+	whole = json_loadb(x->b.p, x->b.n, 0, NULL);
+	assert_true(whole || !n);
+	json_decref(whole);
+	return n;
 }
 
 static void m_commit(struct mstate *x)
@@ -847,10 +858,11 @@ static void deltas(void **st)
 	x.st.tokens_prompt = 10;
 	x.st.unknown_prompt = 77;
 	x.st.unknown_completion = 88;
+	x.st.in_flight = 6;
 	x.st.bytes_rx = 1000;
 	x.st.n_cores = 2;
 	x.st.cores[0] = (struct rp_core){ .pid = 70, .steps = 100 };
-	x.st.cores[1] = (struct rp_core){ .pid = 71, .steps = 1 };
+	x.st.cores[1] = (struct rp_core){ .pid = 70, .index = 1, .steps = 1 };
 	x.st.proxied_rx = 7;
 	gap(&x, 125000000, 2);
 	m_export(&x, 2000);
@@ -886,7 +898,9 @@ static void deltas(void **st)
 	assert_int_equal(occurrences(&x.b, "reqprobe.inter_token_latency"), 0);
 	has(&x.b,
 	    "{\"name\":\"reqprobe.requests_in_flight\",\"description\":\"Inference requests not "
-	    "yet finished.\",\"unit\":\"{request}\",\"sum\":{\"aggregationTemporality\":2,");
+	    "yet finished.\",\"unit\":\"{request}\",\"sum\":{\"aggregationTemporality\":2,"
+	    "\"dataPoints\":[{\"startTimeUnixNano\":\"1000\",\"timeUnixNano\":\"5000\","
+	    "\"asInt\":\"6\"}]}}");
 	m_close(&x);
 }
 
@@ -901,6 +915,9 @@ static void deltas(void **st)
 static void schedulers(void **st)
 {
 	struct mstate x = { .c.temporality = RP_OTLP_CUMULATIVE };
+	struct rp_step_info step = {
+		.pid = 77, .index = 3, .step_ns = 5000000, .tokens = 4, .requests = 2
+	};
 	size_t points;
 
 	(void)st;
@@ -932,7 +949,22 @@ static void schedulers(void **st)
 					  .spec = true,
 					  .spec_drafts = 9,
 					  .steps = 12 };
+	rp_otlp_metrics_step(x.m, &step);
+	step.index = 4;
+	step.cut = true; /* how long it took is known, what was in it is not */
+	rp_otlp_metrics_step(x.m, &step);
+	step.step_ns = RP_NONE;
+	rp_otlp_metrics_step(x.m, &step);
 	points = m_export(&x, 2000);
+#define STEP(index)                                                                            \
+	"{\"key\":\"reqprobe.engine.index\",\"value\":{\"intValue\":\"" index "\"}},{\"key\":" \
+	"\"process.pid\",\"value\":{\"intValue\":\"77\"}}],\"min\":"
+	assert_int_equal(occurrences(&x.b, STEP("3")), 3);
+	has(&x.b, STEP("3") "0.005,\"max\":0.005");
+	has(&x.b, STEP("3") "4,\"max\":4");
+	has(&x.b, STEP("3") "2,\"max\":2");
+	assert_int_equal(occurrences(&x.b, STEP("4")), 1);
+#undef STEP
 	has(&x.b,
 	    "\"gauge\":{\"dataPoints\":[{" CORE_POINT("", "\"asInt\":\"31\"", "0", "70") "]}}");
 	assert_int_equal(occurrences(&x.b, "reqprobe.scheduler.requests_waiting"), 0);
@@ -969,6 +1001,7 @@ static void exponential(void **st)
 	has(&x.b, "\"count\":\"2\",\"sum\":1.000000001,");
 	assert_int_equal(occurrences(&x.b, "\"zeroCount\":\"0\""), 1);
 	has(&x.b, "\"bucketCounts\":[\"1\",\"0\"");
+	has(&x.b, ",\"0\",\"1\"]},\"min\":");
 	m_commit(&x);
 	m_close(&x);
 }

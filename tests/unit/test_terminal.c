@@ -271,6 +271,14 @@ static void test_units(void **s)
 		{ 2560000000000, " 2560s " },
 		{ 36000000000000, " 10.0h " },
 	};
+	static const struct {
+		int64_t tokens;
+		const char *want;
+	} n[] = {
+		{ 0, " 0 " },		{ 99999, " 99999 " }, { 100000, " 100k " },
+		{ 9999499, " 9999k " }, { 9999500, " 10M " }, { 12345678, " 12M " },
+	};
+	const struct rp_stats none = { 0 };
 
 	(void)s;
 	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++) {
@@ -281,6 +289,19 @@ static void test_units(void **s)
 		set(&r, RP_FIELD_S_TTFT, t[i].ns);
 		rp_term_record(m.t, &r);
 		has(m.p, t[i].want);
+		mem_free(&m);
+	}
+	for (size_t i = 0; i < sizeof(n) / sizeof(*n); i++) {
+		struct mem m;
+		struct rp_record r = record();
+
+		mem_new(&m, 0);
+		set(&r, RP_FIELD_TOK_PROMPT, n[i].tokens);
+		rp_term_record(m.t, &r);
+		rp_term_summary(m.t, &none);
+		fflush(m.f);
+		has(m.p, n[i].want);
+		has(m.p, "\n0 requests; 0 events lost\n");
 		mem_free(&m);
 	}
 }
