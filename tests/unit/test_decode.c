@@ -166,6 +166,10 @@ static void two(void **st)
 	assert_int_equal(core(w)->tokens, 4);
 	assert_int_equal(core(w)->outputs, 4);
 	assert_int_equal(core(w)->running, 0);
+	/* by its tokens, not by the answers */
+	assert_int_equal(w->n_gaps, 2);
+	assert_int_equal(w->gaps[0], 10 * MS);
+	assert_int_equal(w->gaps[1], 9 * MS);
 	/* an idle time is no part of a step */
 	ask(w, 3, 2000);
 	launch(w, 3, 2001);
@@ -472,6 +476,7 @@ static void losses(void **st)
 	near(core(w)->kv_usage, 10.0 / 4096);
 	release(w, 1, 1030);
 	is_null(&w->rec[0], SCH_STEPS, "lost_events");
+	assert_int_equal(w->rec[0].t_eng_last, 1011 * (int64_t)MS); /* it came after the loss */
 	/* the first call behind a launch may have been among them */
 	ask(w, 2, 2000);
 	launch(w, 2, 2001);
@@ -597,25 +602,74 @@ static void sequence_zero(void **st)
 static void room_for_tasks(void **st)
 {
 	struct rp_timeline_opts o;
+	const struct rp_stats *s;
 	struct world *w;
+	unsigned with = 0;
 
 	(void)st;
 	rp_timeline_defaults(&o);
 	o.max_tasks = 2;
 	w = world_opts(&o);
+	s = rp_timeline_stats(w->t);
 	memset(seqs, 0, sizeof(seqs));
 	session(w, true);
 	for (uint64_t c = 1; c < 8; c++) {
-		ask(w, c, c * 1000);
-		launch(w, c, c * 1000 + 1);
-		token(w, c, c * 1000 + 2);
-		release(w, c, c * 1000 + 3);
+		ask(w, c, c * 10000);
+		launch(w, c, c * 10000 + 1);
+		token(w, c, c * 10000 + 2);
+		if (c & 1) { /* the client leaves, and the engine goes on for a while */
+			close_conn(w, c, (c * 10000 + 3) * MS);
+			for (uint64_t i = 1; i < 5; i++)
+				tick(w, (c * 10000 + i * 1000) * MS);
+			assert_int_equal(w->n, c);
+			token(w, c, c * 10000 + 5000);
+		}
+		release(w, c, c * 10000 + 5001);
 	}
 	assert_int_equal(w->n, 7);
-	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 0);
+	assert_int_equal(s->limit_tasks, 0);
+	assert_int_equal(s->running, 0);
 	for (uint64_t c = 8; c < 11; c++)
-		ask(w, c, 9000);
-	assert_int_equal(rp_timeline_stats(w->t)->limit_tasks, 1);
+		ask(w, c, 90000);
+	assert_int_equal(s->limit_tasks, 1);
+	rp_timeline_finish(w->t);
+	assert_int_equal(w->n, 10);
+	for (unsigned i = 7; i < 10; i++)
+		with += w->rec[i].n_request_ids;
+	assert_int_equal(with, 2);
+	world_end(w);
+}
+
+/* A thread that reads no request, values that were not read, an end that comes twice. */
+static void of_nobody(void **st)
+{
+	struct world *w = world();
+	struct rp_ev_hook e = { .h = hdr(RP_EV_HOOK, sizeof(e), 1002 * MS, 100, 1001),
+				.hook = QUEUED,
+				.n = 2,
+				.ok = 1,
+				.val = { 1, 77 } };
+
+	(void)st;
+	HOOK(w, QUEUED, 999, 4242, 70);
+	open_conn(w, 1, 1000 * MS);
+	rx(w, 1, 1000 * MS, REQ);
+	e.seq = seqs[QUEUED]++;
+	feed(w, &e);
+	assert_int_equal(rp_timeline_stats(w->t)->waiting, 1);
+	launch(w, 1, 1003);
+	e.hook = TOKEN;
+	e.h.tid = MAIN;
+	e.h.ts = 1004 * MS;
+	e.seq = seqs[TOKEN]++;
+	e.ok = 0;
+	feed(w, &e);
+	assert_int_equal(core(w)->running, 1);
+	HOOK(w, RELEASED, 1005, MAIN, 0xa01);
+	assert_int_equal(rp_timeline_stats(w->t)->running, 0);
+	process(w, RP_PROC_EXIT, 100, 1006 * MS);
+	assert_int_equal(rp_timeline_stats(w->t)->running, 0);
+	assert_int_equal(rp_timeline_stats(w->t)->waiting, 0);
 	world_end(w);
 }
 
@@ -741,25 +795,16 @@ static void old_recording(void **st)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(two),
-		cmocka_unit_test(bursts),
-		cmocka_unit_test(others),
-		cmocka_unit_test(unclear),
-		cmocka_unit_test(sizes),
-		cmocka_unit_test(attached_late),
-		cmocka_unit_test(hostile),
-		cmocka_unit_test(losses),
-		cmocka_unit_test(busy),
-		cmocka_unit_test(told_size),
-		cmocka_unit_test(restart),
-		cmocka_unit_test(late_only),
-		cmocka_unit_test(strangers),
-		cmocka_unit_test(no_number),
-		cmocka_unit_test(old_recording),
-		cmocka_unit_test(drafts_in_between),
-		cmocka_unit_test(two_processes),
-		cmocka_unit_test(sequence_zero),
-		cmocka_unit_test(room_for_tasks),
+		cmocka_unit_test(two),		 cmocka_unit_test(bursts),
+		cmocka_unit_test(others),	 cmocka_unit_test(unclear),
+		cmocka_unit_test(sizes),	 cmocka_unit_test(attached_late),
+		cmocka_unit_test(hostile),	 cmocka_unit_test(losses),
+		cmocka_unit_test(busy),		 cmocka_unit_test(told_size),
+		cmocka_unit_test(restart),	 cmocka_unit_test(late_only),
+		cmocka_unit_test(strangers),	 cmocka_unit_test(no_number),
+		cmocka_unit_test(old_recording), cmocka_unit_test(drafts_in_between),
+		cmocka_unit_test(two_processes), cmocka_unit_test(sequence_zero),
+		cmocka_unit_test(of_nobody),	 cmocka_unit_test(room_for_tasks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
