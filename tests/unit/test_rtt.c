@@ -389,6 +389,26 @@ static void passive(void **state)
 	fclose(f);
 }
 
+/* Handshakes of two clients that have a port in common are two. */
+static void passive_clients(void **state)
+{
+	static const char file[] = REC(R1, "\"10.0.0.7\"", "65535", "true", T0, "9.5",
+				       "\"handshake\"",
+				       "100") "\n" REC(R1, "\"10.0.0.8\"", "65535", "true", T0,
+						       "9.25", "\"handshake\"", "100") "\n";
+	struct seen all = { .n = 0 };
+	struct rp_rtt_passive st;
+	FILE *f = fmemopen((void *)(uintptr_t)file, sizeof(file) - 1, "r");
+
+	(void)state;
+	assert_int_equal(rp_rtt_passive(f, on_seen, &all, &st), 0);
+	fclose(f);
+	assert_int_equal(st.handshakes, 2);
+	assert_int_equal(st.bad, 0);
+	assert_int_equal(all.s[0].rtt, 9500000);
+	assert_int_equal(all.s[1].rtt, 9250000);
+}
+
 /* A line beyond any limit is passed over, and the one behind it read. */
 static void passive_long(void **state)
 {
@@ -546,7 +566,8 @@ int main(void)
 		cmocka_unit_test(targets),	cmocka_unit_test(resolving),
 		cmocka_unit_test(series),	cmocka_unit_test(lines),
 		cmocka_unit_test(reasons),	cmocka_unit_test(passive),
-		cmocka_unit_test(passive_long), cmocka_unit_test(prober),
+		cmocka_unit_test(passive_long), cmocka_unit_test(passive_clients),
+		cmocka_unit_test(prober),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
