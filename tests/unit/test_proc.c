@@ -120,6 +120,40 @@ static void test_strange_comm(void **state)
 	close(fds[1]);
 }
 
+/* A command line of many pages: whole, to its last argument. */
+static void test_long_command(void **state)
+{
+	static char text[20000];
+	static const char *const names[] = { "--last", NULL };
+	struct rp_proc p;
+	int in[2], out[2];
+	pid_t pid;
+	char c;
+
+	(void)state;
+	memset(text, 't', sizeof(text) - 1);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	pid = fork();
+	if (!pid) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		execl("/bin/sh", "sh", "-c", "echo; read x", "sh", text, "--last", "16", NULL);
+		_exit(1);
+	}
+	assert_int_equal(read(out[0], &c, 1), 1);
+	assert_int_equal(rp_proc_read(pid, &p), 0);
+	assert_string_equal(rp_proc_arg(&p, 4), text);
+	assert_string_equal(rp_proc_option(&p, names), "16");
+	assert_string_equal(rp_proc_arg(&p, 7), "");
+	rp_proc_free(&p);
+	for (int i = 0; i < 2; i++) {
+		close(in[i]);
+		close(out[i]);
+	}
+	waitpid(pid, NULL, 0);
+}
+
 /* Tells its id on fds[1], ends when fds[2] can be read (cancelling upsets ASan). */
 static void *sleeper(void *arg)
 {
@@ -520,15 +554,11 @@ static void test_maps_long_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_parse_self),
-		cmocka_unit_test(test_strange_comm),
-		cmocka_unit_test(test_not_a_process),
-		cmocka_unit_test(test_leader_gone),
-		cmocka_unit_test(test_tree),
-		cmocka_unit_test(test_listeners),
-		cmocka_unit_test(test_listener_of_child),
-		cmocka_unit_test(test_maps_names),
-		cmocka_unit_test(test_maps_long_name),
+		cmocka_unit_test(test_parse_self),   cmocka_unit_test(test_strange_comm),
+		cmocka_unit_test(test_long_command), cmocka_unit_test(test_not_a_process),
+		cmocka_unit_test(test_leader_gone),  cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_listener_of_child),
+		cmocka_unit_test(test_maps_names),   cmocka_unit_test(test_maps_long_name),
 	};
 
 	return cmocka_run_group_tests_name("proc", tests, make_dir, drop_dir);
