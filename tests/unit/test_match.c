@@ -596,6 +596,8 @@ static void test_vllm_recognise(void **state)
 			 NULL) >= 90);
 	assert_true(VLLM(PY, "python3\0-m\0vllm.entrypoints.cli.main\0serve\0x", NULL) >= 90);
 	assert_true(VLLM(PY, "python\0/src/vllm/entrypoints/openai/api_server.py", NULL) >= 90);
+	assert_true(VLLM(PY, "python\0vllm/entrypoints/openai/api_server.py", NULL) >= 90);
+	assert_true(VLLM(PY, "python\0-W\0ignore\0/v/bin/vllm\0serve", NULL) >= 90);
 	assert_true(VLLM("/x/vllm", "vllm\0serve\0m", NULL) >= 90);
 	/* by title */
 	assert_true(VLLM(PY, "VLLM::EngineCore\0\0\0\0", NULL) >= 90);
@@ -624,6 +626,7 @@ static void test_vllm_recognise(void **state)
 	/* the word alone */
 	assert_int_equal(VLLM(PY, "python3\0/home/vllm/app.py\0serve", NULL), 0);
 	assert_int_equal(VLLM(PY, "python3\0client.py\0vllm\0serve", NULL), 0);
+	assert_int_equal(VLLM(PY, "python\0/src/novllm/entrypoints/openai/api_server.py", NULL), 0);
 	assert_int_equal(VLLM(PY, "python3\0-c\0import vllm", NULL), 0);
 	assert_int_equal(VLLM(PY, "python3\0-m\0http.server\0vllm", NULL), 0);
 	assert_int_equal(VLLM(PY, "python3\0-m\0vllm_router.app\0serve", NULL), 0);
