@@ -175,6 +175,7 @@ static void frames_to_messages(void **state)
 	reads(p, 7, 9, 4);
 	proto(p, 7, RP_PROTO_HTTP1);
 	proto(p, 7, RP_PROTO_ZMTP);
+	proto(p, 7, RP_PROTO_ZMTP); /* told twice, it is one */
 	/* a command, a short message, one of two frames of which the second is short */
 	put(p, 0, 0, "\4\4PING\0\2no\1\2id\0\2ok\0\4good", 24, 0);
 	assert_int_equal(p->last.hook, 9);
@@ -191,7 +192,7 @@ static void frames_to_messages(void **state)
 	put(p, 32, 0, "\0\x09long", 6, 5);
 	assert_int_equal(p->last.missing, 5);
 	put(p, 43, 0, "\0\4next", 6, 0);
-	tap_end(p, "proto:1 proto:4 msg:id+/2 msg:ok/2 msg:good/4 msg:halves/6 msg:long-/9 "
+	tap_end(p, "proto:1 proto:4 proto:4 msg:id+/2 msg:ok/2 msg:good/4 msg:halves/6 msg:long-/9 "
 		   "msg:next/4 ");
 }
 
@@ -219,9 +220,14 @@ static void frames_lost(void **state)
 	/* the rest of a call whose beginning is missing is no start */
 	put(p, 240, 4, "\0\4nope", 6, 0);
 	put(p, 246, 0, "\0\4yes!", 6, 0);
+	/* a short one is no end of the message that was lost */
+	put(p, 252, 0, "\1\2id", 4, 0);
+	put(p, 260, 0, "\0\2no", 4, 0);
+	p->refuse = 1;
+	assert_int_equal(put(p, 270, 4, "x", 1, 0), -28);
 	tap_end(p,
 		"proto:4 msg:seen/4 msg:-/1 msg:more/4 msg:abcd-/8 msg:then/4 msg:xy-/6 msg:last/4 "
-		"msg:-/1 msg:yes!/4 ");
+		"msg:-/1 msg:yes!/4 msg:id+/2 msg:-/1 msg:-/1 ");
 }
 
 static unsigned times(const struct tap *p, const char *what)
@@ -331,8 +337,10 @@ static void fragments(void **state)
 	piece(p, 1, 8, 0, "abc", 6, true);
 	piece(p, 1, 9, 0, "xyz", 6, true);
 	piece(p, 1, 9, 3, "zzz", 6, false);
+	piece(p, 1, 10, 0, "0123456789", 20, true);
+	piece(p, 1, 10, 10, "0123456789", 20, false);
 	tap_end(p, "msg:whole/5 msg:ABCDEF/6 msg:abcdefgh/8 msg:abc-/8 msg:abc-/6 msg:next/4 "
-		   "msg:abc-/6 msg:xyzzzz/6 ");
+		   "msg:abc-/6 msg:xyzzzz/6 msg:01234567890123456789/20 ");
 }
 
 static void fragments_many(void **state)
@@ -340,13 +348,17 @@ static void fragments_many(void **state)
 	struct tap *p = tap();
 
 	(void)state;
-	for (uint32_t i = 0; i <= RP_JOINS; i++)
-		piece(p, 10 + i, i, 0, i ? "b" : "a", 2, true);
-	same_text("the oldest makes room", &p->log, "msg:a-/2 ");
+	for (uint32_t i = 0; i < RP_JOINS; i++)
+		piece(p, 10 + i, i, 0, "a", 2, true);
+	piece(p, 10, 0, 1, "b", 2, false);
+	piece(p, 90, 90, 0, "n", 2, true);
+	piece(p, 91, 91, 0, "n", 2, true);
+	same_text("the oldest makes room", &p->log, "msg:ab/2 msg:a-/2 ");
 	p->refuse = 1;
 	assert_int_equal(piece(p, 12, 2, 1, "c", 2, false), -28);
-	piece(p, 13, 3, 1, "d", 2, false);
-	tap_end(p, "msg:a-/2 msg:bc/2 msg:bd/2 ");
+	piece(p, 11, 1, 1, "d", 2, false); /* it was that one */
+	piece(p, 90, 90, 1, "o", 2, false);
+	tap_end(p, "msg:ab/2 msg:a-/2 msg:ac/2 msg:no/2 ");
 }
 
 /* ---- the ring ---- */
@@ -390,6 +402,44 @@ static void drained(void **state)
 	rp_live_drain(&p->l, on_event, p, 0);
 	assert_int_equal(rp_live_backlog(&p->l), 0);
 	tap_end(p, "open proc data close open ");
+}
+
+/* Messages in the ring are joined, and made of what a socket carried. */
+static void messages_drained(void **state)
+{
+	struct tap *p = tap();
+	struct {
+		uint32_t len, pgoff;
+		struct rp_ev_msg m;
+		char text[8];
+	} r = { .len = sizeof(r) - 8,
+		.m = { .h = { .size = sizeof(r) - 8, .type = RP_EV_MSG, .flags = RP_F_MORE },
+		       .total = 8,
+		       .len = 4 } };
+
+	(void)state;
+	reads(p, 7, 9, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		memcpy(r.m.payload, i ? "efgh" : "abcd", 4);
+		r.m.off = i * 4;
+		r.m.h.flags = i ? 0 : RP_F_MORE;
+		memcpy((uint8_t *)p->ring + p->prod, &r, sizeof(r));
+		p->prod += sizeof(r);
+	}
+	rp_live_drain(&p->l, on_event, p, 0);
+	tap_end(p, "msg:abcdefgh/8 ");
+}
+
+static void many_alive(void **state)
+{
+	struct loss_report r = { .n = 0 };
+
+	(void)state;
+	for (uint64_t i = 0; i < 1000; i++)
+		rp_alive_add(&r)->conn = i;
+	assert_int_equal(r.n, 1000);
+	assert_int_equal(r.alive[999].conn, 999);
+	free(r.alive);
 }
 
 /* A loss is told behind all that was in the ring when it was seen, and once. */
@@ -469,6 +519,8 @@ int main(void)
 		cmocka_unit_test(fragments),
 		cmocka_unit_test(fragments_many),
 		cmocka_unit_test(drained),
+		cmocka_unit_test(messages_drained),
+		cmocka_unit_test(many_alive),
 		cmocka_unit_test(loss_in_turn),
 		cmocka_unit_test(acknowledgements_waited_for),
 	};
