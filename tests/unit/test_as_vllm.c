@@ -499,6 +499,8 @@ static void test_calls(void **st)
 	has(t, "vllm:num_preemptions_total" L("m") "} 0");
 	has(t, "vllm:prompt_tokens_total" L("m") "} 9");
 	has(t, "vllm:generation_tokens_total" L("m") "} 4");
+	has(t, "vllm:prompt_tokens_by_source_total" L("m") ",source=\"local_compute\"} 6");
+	has(t, "vllm:prompt_tokens_by_source_total" L("m") ",source=\"local_cache_hit\"} 3");
 	has(t, "vllm:prefix_cache_queries_total" L("m") "} 9");
 	has(t, "vllm:prefix_cache_hits_total" L("m") "} 3");
 	hasnt(t, "spec_decode");

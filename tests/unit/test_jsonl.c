@@ -333,6 +333,8 @@ static void test_error_and_v6(void **s)
 	has(&r, "\"error\":{\"type\":\"overloaded\",\"code\":null,\"where\":\"stream\","
 		"\"context_overflow\":true}");
 	has(&r, "\"client\":{\"address\":\"2001:db8::1\",\"port\":34606}");
+	r.rport = 0; /* --anonymous */
+	has(&r, "\"client\":{\"address\":\"2001:db8::1\",\"port\":null}");
 	has(&r, "\"reused\":true");
 }
 

@@ -208,6 +208,7 @@ static const struct rp_prom_process process = {
 	.table = &engine,
 	.jsonl_failed = 2,
 	.ring_backlog_bytes = 64,
+	.start_seconds = 1795964000.5,
 };
 static const struct rp_stats stats = {
 	.started = 10,
@@ -262,6 +263,7 @@ static void test_cores(void **s)
 	struct rp_stats st = stats;
 	struct rp_step_info a = a_step(70, 0, 4 * MS, 8), b = a_step(71, 1, RP_NONE, 0),
 			    c = a_step(72, 1, 5 * MS, 4097);
+	struct rp_prom_process om = process;
 	size_t len;
 	char *t;
 
@@ -360,6 +362,17 @@ static void test_cores(void **s)
 	has_line(t, "reqprobe_engine_requests_unclaimed_total 4");
 	has_line(t, "reqprobe_limit_hits_total{limit=\"cores\"} 9");
 	free(t);
+	/* empty is not unknown; and a page that may be cut says where it ends */
+	st.cores[0].kv_usage = 0;
+	t = rp_prom_render(p, &st, &process, &len);
+	has_line(t, "reqprobe_scheduler_kv_cache_usage_ratio{engine_index=\"0\"} 0");
+	assert_null(strstr(t, "# EOF"));
+	free(t);
+	om.format = RP_EXPO_OPENMETRICS;
+	t = rp_prom_render(p, &st, &om, &len);
+	assert_int_equal(len, strlen(t));
+	assert_string_equal(t + len - 7, "\n# EOF\n");
+	free(t);
 	/* none: nothing of them is said */
 	rp_prom_free(p);
 	p = rp_prom_new(NULL);
@@ -367,6 +380,10 @@ static void test_cores(void **s)
 	assert_null(strstr(t, "reqprobe_scheduler_"));
 	assert_null(strstr(t, "reqprobe_step_"));
 	has_line(t, "reqprobe_engine_messages_total{result=\"decoded\"} 0");
+	has_line(t, "process_start_time_seconds 1795964000.5");
+	/* one series from the start */
+	has_line(t, "reqprobe_requests_total{end=\"complete\",status=\"200\"} 0");
+	assert_null(strstr(strstr(t, "reqprobe_requests_total{") + 1, "reqprobe_requests_total{"));
 	free(t);
 	/* and however many there are, the series are bounded */
 	for (uint32_t i = 0; i < 1000; i++) {
@@ -388,6 +405,8 @@ static void test_frontend_and_waits(void **s)
 {
 	struct rp_prom *p = rp_prom_new(NULL);
 	struct rp_record r = record();
+	struct rp_prom_process om = process;
+	size_t len;
 	char *t;
 
 	(void)s;
@@ -397,13 +416,20 @@ static void test_frontend_and_waits(void **s)
 	set(&r, RP_FIELD_SCH_PREEMPTED, 0);
 	set(&r, RP_FIELD_SCH_REQUEUES, 0);
 	set(&r, RP_FIELD_SCH_REQUEUE, 0);
+	strcpy(r.x_request_id, "of-whom");
+	r.t_end = 5 * MS;
 	rp_prom_record(p, &r);
+	r.x_request_id[0] = '\0';
 	r.flags = RP_FLAG_TRUNCATED; /* the first token may lie in what was cut */
 	set(&r, RP_FIELD_SCH_PREEMPTIONS, 2);
 	set(&r, RP_FIELD_SCH_PREEMPTED, 40 * MS);
 	set(&r, RP_FIELD_SCH_REQUEUES, 1);
 	set(&r, RP_FIELD_SCH_REQUEUE, 7 * MS);
 	rp_prom_record(p, &r);
+	om.format = RP_EXPO_OPENMETRICS;
+	t = rp_prom_render(p, &stats, &om, &len);
+	assert_non_null(strstr(t, " # {request_id=\"of-whom\"} 0.002 0.005\n"));
+	free(t);
 	t = render(p);
 #define CHAT "{model=\"tiny\",operation=\"chat\"}"
 	has_line(t, "reqprobe_frontend_before_seconds_count" CHAT " 2");
