@@ -307,7 +307,8 @@ static void process(FILE *out, const struct rp_engine *e, const struct rp_proc *
 		    tls);
 	rings = rp_proc_io_urings(p->pid);
 	if (rings)
-		say(out, 2, "io_uring", "%zu open: sockets served through it, if any, are unobserved", rings);
+		say(out, 2, "io_uring",
+		    "%zu open: sockets served through it, if any, are unobserved", rings);
 	namespaces(out, p->pid);
 }
 
