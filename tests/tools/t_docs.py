@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the documentation names is there, and what is there is named."""
-import glob, os, re, subprocess
+import glob, json, os, re, subprocess
 
 from docs import SCHEDULER, documented, families, headings, links, pages, text
 from harness import REQPROBE, ROOT, test
@@ -54,6 +54,18 @@ def docs_options(t):
     for d in re.findall(r"docs/[\w/.-]+\w", man + text("README.md")):
         t.check(os.path.exists(os.path.join(ROOT, d)), f"{d} is named, and not there")
     t.note(f"{len(said)} options")
+
+
+@test(10, probe=False)
+def docs_schema(t):
+    """What may be null in a record's groups may stand in `missing`, and nothing else."""
+    with open(os.path.join(ROOT, "docs", "schema", "request-1.schema.json")) as f:
+        p = json.load(f)["properties"]
+    names = p["missing"]["propertyNames"]["enum"]
+    groups = [n for n in names if "." not in n]
+    figures = {f"{g}.{n}" for g in groups for n, d in p[g]["properties"].items() if isinstance(d.get("type"), list) and {"number", "integer"} & set(d["type"])}
+    t.check(len(figures) > 40, f"only {figures}")
+    t.equal(sorted(figures), sorted(n for n in names if "." in n), "nullable figures, names in missing")
 
 
 @test(60, probe=False)
