@@ -99,7 +99,7 @@ class Engine:
     def __init__(self, install, config):
         c = CONFIGS[config]
         self.install, self.config, self.flag = install, config, c.get("metrics", False) and install.has_metrics
-        self.port, self.proc = free_port(), None
+        self.port, self.proc, self.loads = free_port(), None, []
         self.dir = tempfile.mkdtemp(prefix="reqprobe-live-")
         self.log_path = os.path.join(self.dir, "log")
         k = install.kind.upper()
@@ -234,7 +234,16 @@ class Engine:
         return vllm_load.run(self.port, asks, c, **{"model": NAME, "timeout": 120 * SLOW, **kw})
 
     def load(self, asks, c=1, **kw):
-        return Load(self.port, asks, c, **{"model": NAME, "timeout": 120 * SLOW, **kw}).start()
+        self.loads.append(Load(self.port, asks, c, **{"model": NAME, "timeout": 120 * SLOW, **kw}).start())
+        return self.loads[-1]
+
+    def end_loads(self):
+        """What a test that failed has left: the next one has the engine for itself."""
+        for x in self.loads:
+            x.stop.set()
+        for x in self.loads:
+            x.join()
+        self.loads = []
 
 
 running = None
@@ -322,6 +331,7 @@ def go(t, f, install, config):
     try:
         f(t, e)
     finally:
+        e.end_loads()
         for what, errors in (("schema", harness.SCHEMA_ERRORS), ("invariant", harness.INVARIANT_ERRORS)):
             mine = [x[len(t.name) + 2:] for x in errors if x.startswith(t.name + ":")]
             kinds = collections.Counter(re.sub(r"[-\d.]+", "N", x.partition(": ")[2]) for x in mine)
@@ -1025,7 +1035,8 @@ def attach_under_load(t, e):
         p = t.probe(e)
         ms.append(p.attach_ms() or 1e9)
         time.sleep(0.7)
-        p.stop()
+        # where the engine's spinning leaves the kernel no CPU, its grace periods take seconds
+        p.stop(timeout=90)
         recs += p.records
     with load.lock:
         load.next = len(load.asks)     # those under way are the last
