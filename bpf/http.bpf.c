@@ -519,17 +519,21 @@ __noinline int rp_judge(struct rp_conn *c, struct rp_xfer *x)
 __noinline int rp_judge_write(struct rp_conn *c, struct rp_xfer *x)
 {
 	struct rp_peeked p = {};
+	bool midstream;
 	u32 n;
 
 	if (!c || !x)
+		return 0;
+	/* only a server's connection that was open before us can be in a response */
+	midstream = c->flags & RP_CONN_PRE_ATTACH && c->flags & RP_CONN_SERVER;
+	if (!midstream && !zmtp_count)
 		return 0;
 	n = rp_peek(x, &p);
 	if (n && rp_maybe_zmtp(p.b[0])) {
 		rp_set_proto(c, x, RP_PROTO_ZMTP);
 		return 0;
 	}
-	/* only a server's connection that was open before us can be in a response */
-	if (!(c->flags & RP_CONN_PRE_ATTACH) || !(c->flags & RP_CONN_SERVER))
+	if (!midstream)
 		return 0;
 	if (n >= 2 && p.b[0] >= 0x14 && p.b[0] <= 0x17 && p.b[1] == 3)
 		rp_set_proto(c, x, RP_PROTO_TLS);
